@@ -1,0 +1,62 @@
+"""The command `swift-turn`: finds the command, runs it, turns bad input into one line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from swift_plugin import __version__
+from swift_plugin.errors import InputError
+
+# name -> module with SUMMARY, EXAMPLE, add_arguments(parser) and run(args). Listed in the order of work.
+COMMANDS = {
+    "targets": "swift_plugin.labels.command",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends a wrong command line with one line and exit code 2."""
+
+    def error(self, message: str) -> None:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="swift-turn",
+        description="Turn prediction with Qwen2.5-Omni: from a recording to targets, cache, training, predictions.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"swift-turn {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, module_name in COMMANDS.items():
+        module = importlib.import_module(module_name)
+        command = commands.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.SUMMARY,
+            epilog=f"example:\n  {module.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_arguments(command)
+        command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = build_parser().parse_args(argv)
+    try:
+        return args.run(args) or 0
+    except InputError as error:
+        if args.debug:
+            raise
+        print(f"swift-turn {args.command}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

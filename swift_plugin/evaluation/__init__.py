@@ -1,0 +1,1 @@
+"""How good predictions are: metrics, events, intervals, baselines, calibration, report."""

@@ -1,0 +1,1 @@
+"""Annotations of who speaks, turned into targets [T, 3]."""

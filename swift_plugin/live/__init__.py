@@ -1,0 +1,1 @@
+"""Predictions while the session is still running."""

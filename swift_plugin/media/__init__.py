@@ -1,0 +1,1 @@
+"""Sound and frames of a session by time, in stream order."""

@@ -1,0 +1,1 @@
+"""The Thinker's language model without towers, the turn head, the loss."""
