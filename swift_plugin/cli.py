@@ -13,6 +13,8 @@ from swift_plugin.errors import InputError
 # name -> module with SUMMARY, EXAMPLE, add_arguments(parser) and run(args). Listed in the order of work.
 COMMANDS = {
     "targets": "swift_plugin.labels.command",
+    "cache": "swift_plugin.cache.command",
+    "predict": "swift_plugin.task.predict_command",
 }
 
 

@@ -1,0 +1,105 @@
+"""`OpenStreamCollator`: reads pieces from the cache and rebuilds the sequences of a batch."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from swift_plugin.cache.reader import CacheReader
+from swift_plugin.errors import InputError
+from swift_plugin.stream.layout import StreamLayout, split_anchors
+from swift_plugin.stream.masks import PADDING
+from swift_plugin.stream.spec import NUM_HORIZONS, STEPS_PER_BLOCK
+
+_OPEN_SESSIONS = 64
+
+
+class OpenStreamCollator:
+    """Rows of the dataset in, tensors for `TurnPredictor.forward` out.
+
+    Args:
+        shared: the anchors of a block share one history; otherwise each is a sequence of its own.
+        packed: all sequences of a batch stand in one row, as flex attention likes it; otherwise one row each, padded.
+    """
+
+    def __init__(self, *, shared: bool = True, packed: bool = False) -> None:
+        self.shared = shared
+        self.packed = packed
+
+    def __call__(self, rows: list[dict[str, Any]], padding_to: int | None = None) -> dict[str, torch.Tensor]:
+        """
+        Args:
+            rows: with `manifest`, `block_index`, `tails`, `targets` [n, 11, 3].
+
+        Returns:
+            `inputs_embeds` [B, L, H], `position_ids` [3, B, L], `document` and `branch` [B, L], `readout_rows` and
+            `readout_indices` [N] in the order of the rows and of their tails; `labels` [len(rows), 10, 11, 3], the
+            targets of each row, and `present` [len(rows), 10], which of them are there: a row has up to ten anchors.
+        """
+        sequences = []
+        for row in rows:
+            reader = _reader(Path(row["manifest"]))
+            for tails in split_anchors(row["tails"], shared=self.shared):
+                sequences.append(reader.sequence(row["block_index"], tails))
+        batch = _pack(sequences) if self.packed else _pad(sequences)
+        labels = torch.full((len(rows), STEPS_PER_BLOCK, NUM_HORIZONS + 1, 3), float("nan"))
+        present = torch.zeros(len(rows), STEPS_PER_BLOCK, dtype=torch.bool)
+        for number, row in enumerate(rows):
+            labels[number, : len(row["tails"])] = torch.tensor(row["targets"], dtype=torch.float32)
+            present[number, : len(row["tails"])] = True
+        return {**batch, "labels": labels, "present": present}
+
+
+def _pad(sequences: list[tuple[torch.Tensor, StreamLayout]]) -> dict[str, torch.Tensor]:
+    """One row a sequence, padded on the right."""
+    count, length = len(sequences), max(len(layout) for _, layout in sequences)
+    hidden_size, dtype = sequences[0][0].shape[1], sequences[0][0].dtype
+    batch = _empty(count, length, hidden_size, dtype)
+    rows, indices = [], []
+    for row, (embeddings, layout) in enumerate(sequences):
+        _place(batch, row, slice(0, len(layout)), embeddings, layout, document=0)
+        rows.append(torch.full_like(layout.readout_indices, row))
+        indices.append(layout.readout_indices)
+    return {**batch, "readout_rows": torch.cat(rows), "readout_indices": torch.cat(indices)}
+
+
+def _pack(sequences: list[tuple[torch.Tensor, StreamLayout]]) -> dict[str, torch.Tensor]:
+    """All sequences behind each other in one row."""
+    length = sum(len(layout) for _, layout in sequences)
+    hidden_size, dtype = sequences[0][0].shape[1], sequences[0][0].dtype
+    batch = _empty(1, length, hidden_size, dtype)
+    indices, start = [], 0
+    for document, (embeddings, layout) in enumerate(sequences):
+        _place(batch, 0, slice(start, start + len(layout)), embeddings, layout, document=document)
+        indices.append(layout.readout_indices + start)
+        start += len(layout)
+    readout_indices = torch.cat(indices)
+    return {**batch, "readout_rows": torch.zeros_like(readout_indices), "readout_indices": readout_indices}
+
+
+def _empty(rows: int, length: int, hidden_size: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    return {
+        "inputs_embeds": torch.zeros(rows, length, hidden_size, dtype=dtype),
+        "position_ids": torch.zeros(3, rows, length, dtype=torch.long),
+        "document": torch.full((rows, length), PADDING, dtype=torch.int32),
+        "branch": torch.zeros(rows, length, dtype=torch.int32),
+    }
+
+
+def _place(batch: dict, row: int, place: slice, embeddings: torch.Tensor, layout: StreamLayout, *, document: int) -> None:
+    batch["inputs_embeds"][row, place] = embeddings
+    batch["position_ids"][:, row, place] = layout.position_ids
+    batch["branch"][row, place] = layout.branch
+    batch["document"][row, place] = document
+
+
+@lru_cache(maxsize=_OPEN_SESSIONS)
+def _reader(path: Path) -> CacheReader:
+    """The reader of a session; each worker process opens its own."""
+    try:
+        return CacheReader(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error}; check the path") from None

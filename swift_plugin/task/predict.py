@@ -1,0 +1,116 @@
+"""From a checkpoint and a cache to probabilities, without ms-swift's training arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from swift_plugin.cache.fingerprint import weights_fingerprint
+from swift_plugin.cache.manifest import Manifest
+from swift_plugin.errors import InputError
+from swift_plugin.files import read_json
+from swift_plugin.model.turn_predictor import TurnPredictor
+from swift_plugin.task.checkpoint import load_checkpoint
+from swift_plugin.task.collator import OpenStreamCollator
+from swift_plugin.task.dataset import anchor_rows, group_by_block, target_index
+
+ARGS_NAME = "args.json"
+
+
+@dataclass
+class PredictionBatch:
+    """
+    Attributes:
+        probabilities: float32 [n, 10, 3].
+        target_index: the step each anchor has seen last, int64 [n].
+        targets: float32 [n, 10, 3], NaN where unknown.
+    """
+
+    probabilities: np.ndarray
+    target_index: np.ndarray
+    targets: np.ndarray
+
+
+def model_of_checkpoint(checkpoint: Path) -> str:
+    """The `--model` that a checkpoint was trained with, from ms-swift's `args.json` there.
+
+    Raises:
+        InputError: the file is missing or names no model.
+    """
+    for folder in (checkpoint, checkpoint.parent):
+        if (folder / ARGS_NAME).is_file():
+            content = read_json(folder / ARGS_NAME)
+            model = content.get("model_dir") or content.get("model")
+            if model:
+                return model
+    raise InputError(f"{checkpoint / ARGS_NAME}: names no model; pass --model")
+
+
+def load_predictor(
+    checkpoint: Path, model_dir: Path, *, dtype: torch.dtype, device: str, attn_impl: str = "sdpa"
+) -> nn.Module:
+    """The trained model in evaluation mode."""
+    model = TurnPredictor.load(model_dir, dtype=dtype, device_map=device, attn_implementation="sdpa")
+    if attn_impl != "sdpa":
+        model.config._attn_implementation = model.model.config._attn_implementation = attn_impl
+    return load_checkpoint(model, checkpoint).eval().requires_grad_(False)
+
+
+def check_model_of_cache(manifest_path: Path, manifest: Manifest, model_dir: Path) -> None:
+    """Raises:
+    InputError: the cache was built with other tower weights.
+    """
+    if manifest.weights_fingerprint != weights_fingerprint(model_dir):
+        raise InputError(
+            f"{manifest_path}: cached with other tower weights ({manifest.model_id}) than those of {model_dir}; "
+            "build the cache again, or pass the --model that it was built with"
+        )
+
+
+@torch.inference_mode()
+def predict_session(
+    model: nn.Module, manifest_path: Path, *, batch_size: int, num_workers: int = 0, shared: bool = True
+) -> Iterator[PredictionBatch]:
+    """Every anchor of a session, in order of time; those without a future have NaN targets where it is missing.
+
+    Args:
+        model: from `load_predictor`.
+        manifest_path: the session's `turn_manifest.json`.
+        batch_size: blocks a batch.
+        num_workers: processes that rebuild sequences.
+        shared: anchors of a block share one history.
+    """
+    rows = group_by_block(anchor_rows(manifest_path, require_future=False))
+    packed = model.config._attn_implementation == "flex_attention"
+    loader = DataLoader(
+        rows,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        collate_fn=_Collate(OpenStreamCollator(shared=shared, packed=packed)),
+    )
+    device = next(model.parameters()).device
+    for batch, indices in loader:
+        present, labels = batch.pop("present"), batch.pop("labels")
+        logits = model(**{name: tensor.to(device) for name, tensor in batch.items()}).logits
+        yield PredictionBatch(
+            probabilities=logits.softmax(dim=-1).cpu().numpy(),
+            target_index=indices,
+            targets=labels[present][:, 1:].numpy(),
+        )
+
+
+class _Collate:
+    """The collator, and beside its batch the anchors' steps."""
+
+    def __init__(self, collator: OpenStreamCollator) -> None:
+        self.collator = collator
+
+    def __call__(self, rows: list[dict]) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+        steps = [target_index(row["block_index"], tail) for row in rows for tail in row["tails"]]
+        return self.collator(rows), np.array(steps, dtype=np.int64)

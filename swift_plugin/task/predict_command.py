@@ -1,0 +1,64 @@
+"""`swift-turn predict`: probabilities of a trained checkpoint for every anchor of cached sessions."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+SUMMARY = "probabilities of a trained checkpoint for every anchor of cached sessions"
+EXAMPLE = (
+    "swift-turn predict --checkpoint output/v0/checkpoint-300 \\\n"
+    "      --manifest caches/session_4/turn_manifest.json --output predictions.npz"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint", type=Path, required=True, help="checkpoint folder that swift sft wrote")
+    parser.add_argument("--manifest", type=Path, required=True, nargs="+", help="turn_manifest.json of one or more sessions")
+    parser.add_argument("--output", type=Path, required=True, help="predictions, .npz or .parquet")
+    parser.add_argument("--model", help="base checkpoint; default: the one in the checkpoint's args.json")
+    parser.add_argument("--batch_size", type=int, default=1, help="blocks of ten anchors a batch (default: %(default)s)")
+    parser.add_argument("--num_workers", type=int, default=0, help="processes that rebuild sequences (default: %(default)s)")
+    parser.add_argument("--torch_dtype", choices=("float32", "bfloat16", "float16"), help="default: that of the caches")
+    parser.add_argument("--attn_impl", choices=("sdpa", "flex_attention", "eager"), default="sdpa", help="default: %(default)s")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, …; default: cuda where there is one")
+    parser.add_argument("--use_hf", action="store_true", help="fetch the model from Hugging Face instead of ModelScope")
+    parser.add_argument("--overwrite", action="store_true", help="replace an output that is there")
+
+
+def run(args: argparse.Namespace) -> None:
+    import numpy as np
+    import torch
+    from rich.progress import track
+
+    from swift_plugin.cache.manifest import MANIFEST_NAME, Manifest, check_same_contract
+    from swift_plugin.cache.model_folder import find_model
+    from swift_plugin.evaluation.prediction_writer import PredictionWriter
+    from swift_plugin.files import refuse_existing
+    from swift_plugin.task.predict import check_model_of_cache, load_predictor, model_of_checkpoint, predict_session
+
+    refuse_existing(args.output, overwrite=args.overwrite)
+    paths = [path / MANIFEST_NAME if path.is_dir() else path for path in args.manifest]
+    manifests = {path: Manifest.load(path) for path in paths}
+    check_same_contract(manifests)
+    model_dir = find_model(args.model or model_of_checkpoint(args.checkpoint), use_hf=args.use_hf)
+    for path, manifest in manifests.items():
+        check_model_of_cache(path, manifest, model_dir)
+    model = load_predictor(
+        args.checkpoint,
+        model_dir,
+        dtype=getattr(torch, args.torch_dtype or manifests[paths[0]].dtype),
+        device=args.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        attn_impl=args.attn_impl,
+    )
+    names = [path.parent.name for path in paths]
+    count = 0
+    with PredictionWriter(args.output, session_names=names) as writer:
+        for number, path in enumerate(paths):
+            batches = predict_session(model, path, batch_size=args.batch_size, num_workers=args.num_workers)
+            total = -(-len(manifests[path].blocks.steps) // args.batch_size)
+            for batch in track(batches, total=total, description=names[number]):
+                session = np.full(len(batch.target_index), number, dtype=np.int32)
+                writer.add(batch.probabilities, batch.target_index, session, batch.targets)
+                count += len(batch.target_index)
+    print(f"{args.output}: {count} anchors of {len(paths)} sessions")

@@ -1,0 +1,118 @@
+"""`TurnTrainer`: ms-swift's Trainer with this task's loss, its exact mean, and its checkpoints."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+from swift.trainers import Trainer
+
+from swift_plugin.cache.fingerprint import weights_fingerprint
+from swift_plugin.cache.manifest import Manifest
+from swift_plugin.errors import InputError
+from swift_plugin.model.loss import loss_weight, multi_horizon_loss, transition_loss, transition_weight
+from swift_plugin.task.checkpoint import reload_checkpoint
+from swift_plugin.task.collator import OpenStreamCollator
+from swift_plugin.task.metrics import ABSENT
+from swift_plugin.task.optimizer import HEAD_GROUP
+
+
+class TurnTrainer(Trainer):
+    def __init__(self, model, args, *positional, **kwargs) -> None:
+        super().__init__(model, args, *positional, **kwargs)
+        # `compute_loss` divides by what the whole step holds, so nothing may divide again (transformers#37766).
+        self.model_accepts_loss_kwargs = True
+        self.loss_config = args.turn_options.loss_config()
+        self._anchors_seen, self._logged_at = 0, time.monotonic()
+        self._check_weights(args)
+
+    def _check_weights(self, args) -> None:
+        """The sessions were cached with the towers of this checkpoint."""
+        fingerprint = weights_fingerprint(Path(self.model.model_dir))
+        for dataset in [*args.dataset, *args.val_dataset]:
+            manifest = Manifest.load(Path(dataset.rsplit("#", 1)[0]))
+            if manifest.weights_fingerprint != fingerprint:
+                raise InputError(
+                    f"{dataset}: cached with other tower weights ({manifest.model_id}) than those of {self.model.model_dir}; "
+                    "build the cache again, or train the model that it was built with"
+                )
+
+    def _get_data_collator(self, args, template) -> OpenStreamCollator:
+        return OpenStreamCollator(
+            shared=args.turn_options.layout == "shared",
+            packed=self.model_info.config.thinker_config.text_config._attn_implementation == "flex_attention",
+        )
+
+    def _get_num_items_in_batch(self, batch_samples: list[dict], device: torch.device) -> torch.Tensor | None:
+        """The denominators of a whole optimizer step, over its batches and over all ranks, float32 [2].
+
+        First the weight of the known anchor-horizons, then that of the known transitions.
+        """
+        if not batch_samples:
+            return None
+        weights = torch.stack([self._weights(batch["labels"][batch["present"]]) for batch in batch_samples]).sum(dim=0)
+        weights = weights.to(device)
+        return self.accelerator.reduce(weights, reduction="sum") if self.args.world_size > 1 else weights
+
+    def _weights(self, labels: torch.Tensor) -> torch.Tensor:
+        return torch.stack([loss_weight(labels[:, 1:], self.loss_config), transition_weight(labels, self.loss_config)])
+
+    def compute_loss(self, model, inputs: dict[str, torch.Tensor], return_outputs=False, num_items_in_batch=None):
+        """The step's mean over known anchor-horizons: each batch adds its part of the sum.
+
+        The gradient of ranks is averaged, so each rank's part counts `world_size` times.
+        """
+        present = inputs.pop("present")
+        labels = inputs.pop("labels")[present]  # [N, 11, 3]
+        outputs = model(**inputs)
+        if num_items_in_batch is None:
+            weights, ranks = self._weights(labels), 1
+        else:
+            weights, ranks = num_items_in_batch, self.accelerator.num_processes
+            self._anchors_seen += len(labels)
+        # A step without a single known row has loss 0, not 0 / 0.
+        main_weight, transition_weight_ = weights.clamp(min=torch.finfo(weights.dtype).tiny)
+        loss = multi_horizon_loss(outputs.logits, labels[:, 1:], self.loss_config) / main_weight
+        if outputs.transition_logits is not None:
+            auxiliary = transition_loss(outputs.transition_logits, labels, self.loss_config) / transition_weight_
+            loss = loss + self.loss_config.transition_weight * auxiliary
+        loss = loss * ranks
+        return (loss, outputs) if return_outputs else loss
+
+    @torch.no_grad()
+    def prediction_step(self, model, inputs, prediction_loss_only: bool, ignore_keys=None):
+        """Loss, logits [rows, 10, 10, 3] and labels [rows, 10, 11, 3], one entry a row of the dataset.
+
+        Rows are what the evaluation loop gathers over ranks and counts once; a row with fewer than ten anchors is
+        filled up, and its labels say so.
+        """
+        inputs = self._prepare_inputs(inputs)
+        present, labels = inputs["present"], inputs["labels"]
+        with self.compute_loss_context_manager():
+            loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
+        if prediction_loss_only:
+            return loss, None, None
+        logits = outputs.logits.new_zeros(*present.shape, *outputs.logits.shape[1:])
+        logits[present] = outputs.logits
+        labels = labels.masked_fill(~present[:, :, None, None], ABSENT)
+        return loss.detach(), logits, labels
+
+    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
+        if "loss" in logs and self.optimizer is not None:
+            logs.update(self._head_rate())
+            now = time.monotonic()
+            anchors = self._anchors_seen * self.accelerator.num_processes
+            logs["anchors_per_second"] = round(anchors / (now - self._logged_at), 3)
+            self._anchors_seen, self._logged_at = 0, now
+        super().log(logs, *args, **kwargs)
+
+    def _head_rate(self) -> dict[str, float]:
+        rates = [group["lr"] for group in self.optimizer.param_groups if group.get("name") == HEAD_GROUP]
+        return {"head_learning_rate": float(rates[0])} if rates else {}
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model=None) -> None:
+        reload_checkpoint(self.model, Path(resume_from_checkpoint))
+
+    def _load_best_model(self) -> None:
+        reload_checkpoint(self.model, Path(self.state.best_model_checkpoint))
