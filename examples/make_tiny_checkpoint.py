@@ -34,6 +34,7 @@ from transformers import (
 )
 
 from swift_plugin.errors import InputError
+from swift_plugin.files import refuse_existing
 
 HEAD_DIM = 16
 MROPE_SECTION = [2, 3, 3]  # the published [16, 24, 24] in the proportion of HEAD_DIM to 128
@@ -269,9 +270,8 @@ def make_tiny_checkpoint(
     if hidden_size < 32 or hidden_size % 32:
         raise InputError(f"hidden_size={hidden_size} is not a multiple of 32; use for example 64")
     if num_hidden_layers < 1:
-        raise InputError(f"num_hidden_layers={num_hidden_layers}: the model needs at least one layer; use for example 4")
-    if output.exists() and not overwrite:
-        raise InputError(f"{output} exists; name another folder or add --overwrite")
+        raise InputError(f"num_hidden_layers={num_hidden_layers}: at least one layer is needed; use for example 4")
+    refuse_existing(output, overwrite=overwrite)
     if output.exists() and not (output / "config.json").is_file():
         raise InputError(f"{output} holds no config.json, so it is no checkpoint to overwrite; name another folder")
     output.parent.mkdir(parents=True, exist_ok=True)
