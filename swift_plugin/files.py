@@ -17,9 +17,16 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write(partial)
+        partial.chmod(0o666 & ~_umask())  # safetensors makes its files readable for their owner only
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -50,3 +50,11 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory, load_example) -> P
     """A Qwen2.5-Omni checkpoint with random weights, made once; read it, never write into it."""
     folder = tmp_path_factory.mktemp("checkpoint") / "tiny_omni"
     return load_example("make_tiny_checkpoint").make_tiny_checkpoint(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_thinker(tiny_checkpoint: Path):
+    """The native Thinker of that checkpoint, whole: the yardstick."""
+    from transformers import Qwen2_5OmniForConditionalGeneration
+
+    return Qwen2_5OmniForConditionalGeneration.from_pretrained(tiny_checkpoint).thinker.eval()

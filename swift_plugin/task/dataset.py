@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
-from swift.dataset import BaseDatasetLoader, DatasetMeta
+from swift.dataset import DatasetMeta
+from swift.dataset.dataset_meta import BaseDatasetLoader
 from swift.dataset.utils import sample_dataset
 
 from swift_plugin.cache.manifest import MANIFEST_NAME, Manifest

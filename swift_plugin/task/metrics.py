@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from swift.metrics import EvalMetrics
+from swift.metrics.base import EvalMetrics
 from transformers.trainer_utils import EvalPrediction
 
 from swift_plugin.evaluation.metrics import turn_metrics
