@@ -113,7 +113,7 @@ class _TrackSound:
             for start, samples in self._decoded():
                 wanted = round(start * self.rate)
                 if position == 0 or abs(wanted - position) > STAMP_TOLERANCE * self.rate:
-                    yield from _zeros(wanted - position)
+                    yield from zeros(wanted - position)
                     samples = samples[max(position - wanted, 0) :]
                     position = max(position, wanted)
                 position += len(samples)
@@ -175,6 +175,7 @@ def _check_finite(samples: np.ndarray, path: Path) -> np.ndarray:
     return samples
 
 
-def _zeros(count: int) -> Iterator[np.ndarray]:
+def zeros(count: int) -> Iterator[np.ndarray]:
+    """`count` samples of silence in blocks; none where `count` is not positive."""
     for start in range(0, count, BLOCK_FRAMES):
         yield np.zeros(min(BLOCK_FRAMES, count - start), dtype=np.float32)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from swift_plugin.errors import InputError
-from swift_plugin.media.sound import BLOCK_FRAMES, SoundFile
+from swift_plugin.media.sound import SoundFile, zeros
 from swift_plugin.stream.spec import SAMPLE_RATE
 
 JOIN_TOLERANCE = 0.001  # seconds: names of files count milliseconds, so a smaller mismatch is no gap
@@ -77,10 +77,8 @@ def store_sound(pieces: Sequence[SoundPiece]) -> StoredSound:
             )
     resampler = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32", quality="HQ")
     file = tempfile.TemporaryFile(prefix="swift-turn-sound-")
-    taken = 0
     try:
         for block in _joined(pieces):
-            taken += len(block)
             file.write(resampler.resample_chunk(np.ascontiguousarray(block)).tobytes())
         file.write(resampler.resample_chunk(np.zeros(0, dtype=np.float32), last=True).tobytes())
         file.flush()
@@ -106,7 +104,12 @@ def _joined(pieces: Sequence[SoundPiece]) -> Iterator[np.ndarray]:
         stop = None if is_last else round((pieces[number + 1].start - pieces[0].start) * rate)
         for block in piece.file.blocks():
             if stop is not None and position + len(block) > stop + slack:
-                block = block[: stop - position]
+                block = block[: max(stop - position, 0)]
+                position += len(block)
+                yield block
+                break
             position += len(block)
             yield block
-            if stop is not None and position == stop
+        if stop is not None and stop - position > slack:
+            yield from zeros(stop - position)
+            position = stop
