@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 SEEK_AHEAD_SECONDS = 2.0  # a keyframe at least this far ahead is worth a seek; nearer, decoding forward is cheaper
 
 
+# Formats that PyAV, torchcodec and decord were seen to agree in. In MPEG-TS, which has no index, torchcodec 0.17 and
+# decord 0.6 give frames that are whole groups of pictures off their own time stamps.
+_INDEXED_CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
+
+
 class FrameReader(Protocol):
     """Decodes frames of one film. Opened in the process that reads from it, used by one thread."""
 
@@ -119,11 +124,14 @@ class TorchCodecReader:
     def __init__(self, film: Film) -> None:
         from torchcodec.decoders import VideoDecoder
 
+        _check_container(film, "torchcodec")
         self._film = film
         try:
             self._decoder = VideoDecoder(str(film.path), dimension_order="NHWC", seek_mode="exact")
         except (RuntimeError, ValueError) as error:
-            raise InputError(f"{film.path}: torchcodec cannot open it ({_one_line(error)}); use the decoder pyav") from None
+            raise InputError(
+                f"{film.path}: torchcodec cannot open it ({_one_line(error)}); use the decoder pyav"
+            ) from None
 
     def read(self, stamps: Sequence[int]) -> list[np.ndarray]:
         times = [self._film.middle(stamp) + self._film.zero for stamp in stamps]
@@ -131,8 +139,7 @@ class TorchCodecReader:
             frames = self._decoder.get_frames_played_at(times).data  # [n, height, width, 3]
         except (RuntimeError, IndexError) as error:
             raise InputError(
-                f"{self._film.path}: torchcodec cannot decode it at {times[0]:.3f} s ({_one_line(error)}); "
-                "use the decoder pyav"
+                f"{self._film.path}: torchcodec cannot decode it ({_one_line(error)}); use the decoder pyav"
             ) from None
         return list(frames.numpy())
 
@@ -143,12 +150,18 @@ class TorchCodecReader:
 class DecordReader:
     """Decodes with decord, which counts time from the first frame and turns frames upright itself.
 
-    decord takes frame numbers only; they are looked up in its own table of time stamps.
+    decord takes frame numbers only; they are looked up in its own table of time stamps. A film that a quarter turn
+    brings upright is refused: decord 0.6 makes pictures of four channels of it.
     """
 
     def __init__(self, film: Film) -> None:
         import decord
 
+        _check_container(film, "decord")
+        if film.rotation % 180:
+            raise InputError(
+                f"{film.path}: decord cannot turn a film by {film.rotation} degrees; use the decoder pyav"
+            )
         self._film = film
         try:
             self._reader = decord.VideoReader(str(film.path))
@@ -165,15 +178,18 @@ class DecordReader:
             return list(self._reader.get_batch(numbers).asnumpy())
         except (RuntimeError, decord.DECORDError) as error:
             raise InputError(
-                f"{self._film.path}: decord cannot decode it at {times[0]:.3f} s ({_one_line(error)}); "
-                "use the decoder pyav"
+                f"{self._film.path}: decord cannot decode it ({_one_line(error)}); use the decoder pyav"
             ) from None
 
     def close(self) -> None:
         del self._reader
 
 
-_READERS = {"pyav": (PyAVReader, "av"), "torchcodec": (TorchCodecReader, "torchcodec"), "decord": (DecordReader, "decord")}
+_READERS = {
+    "pyav": (PyAVReader, "av"),
+    "torchcodec": (TorchCodecReader, "torchcodec"),
+    "decord": (DecordReader, "decord"),
+}
 
 
 def reader_class(name: str) -> type[FrameReader]:
@@ -194,6 +210,13 @@ def reader_class(name: str) -> type[FrameReader]:
             f"decoder {name!r} cannot be loaded ({_one_line(error)}); install FFmpeg, or use the decoder pyav"
         ) from None
     return reader
+
+
+def _check_container(film: Film, name: str) -> None:
+    if film.container not in _INDEXED_CONTAINERS:
+        raise InputError(
+            f"{film.path}: {name} is not known to find the right frames in {film.container}; use the decoder pyav"
+        )
 
 
 def _one_line(error: Exception) -> str:

@@ -27,6 +27,7 @@ class Film:
 
     Attributes:
         path: the file.
+        container: FFmpeg's name of its format, for example "mpegts".
         stamps: PTS of the frames in order of time, int64 [n], in units of `time_base`.
         keyframes: PTS of the frames that decoding can start at, in order, int64 [k].
         time_base: seconds of one unit.
@@ -37,6 +38,7 @@ class Film:
     """
 
     path: Path
+    container: str
     stamps: np.ndarray
     keyframes: np.ndarray
     time_base: Fraction
@@ -92,6 +94,7 @@ def scan_film(path: Path) -> Film:
             raise InputError(f"{path}: has frames without a time stamp; write it again as mp4 with ffmpeg")
         stamps = {packet.pts: packet.duration or 0 for packet in packets}
         keyframes = sorted(packet.pts for packet in packets if packet.is_keyframe)
+        container_name = container.format.name
         time_base, zero = stream.time_base, start_seconds(container)
         frame_rate = stream.average_rate
         del packets
@@ -105,6 +108,7 @@ def scan_film(path: Path) -> Film:
         last_duration = 1 / (frame_rate * time_base)
     return Film(
         path=path,
+        container=container_name,
         stamps=np.array(order, dtype=np.int64),
         keyframes=np.array(keyframes, dtype=np.int64),
         time_base=time_base,

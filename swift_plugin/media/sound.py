@@ -50,7 +50,7 @@ def open_sound(path: Path, *, channel: int | str) -> SoundFile:
     """
     check_channel(channel)
     if check_file(path).suffix.lower() in SOUNDFILE_SUFFIXES:
-        return _PlainSound(path, channel)
+        return PlainSound(path, channel)
     return _TrackSound(path, channel)
 
 
@@ -68,8 +68,13 @@ def check_channel(channel: int | str) -> None:
         raise InputError(f'channel {channel!r} is neither a number from 0 nor "mix"; correct it')
 
 
-class _PlainSound:
-    """libsndfile scales integers of every width to 1.0 and leaves floats as they are."""
+class PlainSound:
+    """A file that libsndfile reads: it scales integers of every width to 1.0 and leaves floats as they are.
+
+    Attributes:
+        path, rate: see `SoundFile`.
+        seconds: its length.
+    """
 
     def __init__(self, path: Path, channel: int | str) -> None:
         import soundfile
