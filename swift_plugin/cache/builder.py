@@ -61,6 +61,7 @@ def build_cache(
     encoder: PieceEncoder,
     conversation: Conversation,
     contract: CacheContract,
+    spans: Sequence[tuple[float, float]] | None = None,
     batch_blocks: int = 8,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Manifest:
@@ -72,6 +73,7 @@ def build_cache(
         encoder: its dtype is that of the cache.
         conversation: the tokens around the stream.
         contract: see `CacheContract`.
+        spans: intervals of the session to cache, in seconds; all of its media by default.
         batch_blocks: blocks that go through the towers together.
         on_progress: called with the blocks done and their total.
 
@@ -79,11 +81,11 @@ def build_cache(
         InputError: an unfinished cache with another plan lies in `folder`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    spans = [list(span) for span in session.spans]
-    blocks = session_blocks(session.spans)
+    spans = [list(span) for span in (session.spans if spans is None else spans)]
+    blocks = session_blocks(spans)
     if not blocks.steps:
         raise InputError(f"{session.sources[0]}: shorter than one step of {STEP_SECONDS} s; record a longer session")
-    grid_height, grid_width = _grid_size(session, encoder, contract.spec)
+    grid_height, grid_width = _grid_size(session, spans[0][0], encoder, contract.spec)
     plan = _plan(contract, encoder, session, spans, (grid_height, grid_width))
     _start_or_continue(folder, plan)
 
@@ -168,11 +170,11 @@ def _start_or_continue(folder: Path, plan: dict[str, Any]) -> None:
             )
 
 
-def _grid_size(session: Session, encoder: PieceEncoder, spec: StreamSpec) -> tuple[int, int]:
-    """Video tokens of one grid in each direction, from the session's first frame."""
+def _grid_size(session: Session, time: float, encoder: PieceEncoder, spec: StreamSpec) -> tuple[int, int]:
+    """Video tokens of one grid in each direction, from the frame at `time`."""
     if spec.video_fps is None:
         return 0, 0
-    frame = session.frames([session.spans[0][0]])  # [1, height, width, 3]
+    frame = session.frames([time])  # [1, height, width, 3]
     _, height, width = encoder.encode_frames(np.stack([frame, frame], axis=1))
     return height, width
 

@@ -22,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--easycom_session", type=Path, help="folder of an EasyCom session instead of --film/--audio")
     parser.add_argument("--channel", default="mix", help='channel of the sound, from 0, or "mix" (default: %(default)s)')
     parser.add_argument("--silence", action="store_true", help="take a film without a sound track as silent")
+    parser.add_argument("--start", type=float, default=0.0, help="second of the session to begin at (default: %(default)s)")
+    parser.add_argument("--end", type=float, help="second of the session to stop at; default: its end")
     parser.add_argument("--targets", type=Path, required=True, help="targets.npy that `swift-turn targets` wrote")
     parser.add_argument("--output", type=Path, required=True, help="folder of the cache")
     parser.add_argument("--memory_seconds", type=float, default=20.0, help="longest history (default: %(default)s)")
@@ -60,6 +62,7 @@ def run(args: argparse.Namespace) -> None:
     from swift_plugin.errors import InputError
     from swift_plugin.files import refuse_existing
     from swift_plugin.labels.store import load_targets
+    from swift_plugin.stream.anchors import clip_spans
     from swift_plugin.stream.spec import StreamSpec
 
     spec = StreamSpec(memory_seconds=args.memory_seconds, video_fps=args.video_fps or None)
@@ -71,6 +74,9 @@ def run(args: argparse.Namespace) -> None:
     with _session(args, spec) as session:
         if spec.video_fps is not None and not session.has_film:
             raise InputError(f"{session.sources[0]}: has no picture; add --video_fps 0 to cache sound only")
+        spans = clip_spans(session.spans, start=args.start, end=args.end)
+        if not spans:
+            raise InputError(f"--start {args.start} --end {args.end}: {session.sources[0]} has nothing there")
         if args.overwrite and args.output.is_dir():
             remove_cache(args.output)
         encoder = PieceEncoder(
@@ -106,6 +112,7 @@ def run(args: argparse.Namespace) -> None:
                 encoder=encoder,
                 conversation=conversation,
                 contract=contract,
+                spans=spans,
                 batch_blocks=args.batch_blocks,
                 on_progress=lambda done, total: progress.update(task, completed=done, total=total),
             )

@@ -112,6 +112,12 @@ class Manifest:
     def contract(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in CONTRACT_FIELDS}
 
+    def overlaps(self, other: Manifest) -> bool:
+        """Whether both were cached from the same files, and from the same time in them."""
+        same_files = self.media["sources"] == other.media["sources"]
+        pairs = ((mine, theirs) for mine in self.cached_spans for theirs in other.cached_spans)
+        return same_files and any(max(a[0], b[0]) < min(a[1], b[1]) for a, b in pairs)
+
     def save(self, folder: Path) -> None:
         write_json(folder / MANIFEST_NAME, dataclasses.asdict(self))
 

@@ -64,6 +64,15 @@ def session_blocks(spans: Sequence[tuple[float, float]]) -> SessionBlocks:
     return SessionBlocks(steps=steps, last_step=last_step, first_block=first_block)
 
 
+def clip_spans(
+    spans: Sequence[tuple[float, float]], *, start: float, end: float | None
+) -> list[tuple[float, float]]:
+    """The part of the spans that lies in [start, end) seconds; up to the last with `end=None`."""
+    stop = float("inf") if end is None else end
+    clipped = [(max(first, start), min(last, stop)) for first, last in spans]
+    return [(first, last) for first, last in clipped if first < last]
+
+
 def list_anchors(blocks: SessionBlocks, *, target_steps: int) -> list[Anchor]:
     """Every anchor of a session in order of time.
 

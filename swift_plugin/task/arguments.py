@@ -98,10 +98,13 @@ class TurnTrainingArguments(TrainingArguments):
         """One contract for all sessions, and none in both training and validation."""
         training, validation = (_manifests(paths) for paths in (self.dataset, self.val_dataset))
         check_same_contract({**training, **validation})
-        if both := training.keys() & validation.keys():
-            raise InputError(
-                f"{min(both)} is in --dataset and in --val_dataset; its windows overlap, so validate on other sessions"
-            )
+        for path, manifest in training.items():
+            for other_path, other in validation.items():
+                if manifest.overlaps(other):
+                    raise InputError(
+                        f"{other_path} in --val_dataset covers the same time of the same recording as {path} in --dataset; "
+                        "validate on other sessions"
+                    )
 
 
 def _manifests(datasets: list[str]) -> dict[Path, Manifest]:

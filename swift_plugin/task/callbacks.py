@@ -89,6 +89,7 @@ class SummaryCallback(TrainerCallback):
             "num_anchors": anchors_per_epoch,
             "initial_eval_loss": evaluations[0]["eval_loss"] if evaluations else None,
             "final_eval_loss": evaluations[-1]["eval_loss"] if evaluations else None,
+            "best_eval_loss": min((entry["eval_loss"] for entry in evaluations), default=None),
             "seconds": seconds,
             "updates": updates,
             "updates_per_second": updates / seconds,
