@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from swift.utils import get_logger
 from swift_plugin.errors import InputError
 from swift_plugin.files import write_json
 from swift_plugin.task.checkpoint import library_versions
+from swift_plugin.task.sharding import gathered
 
 logger = get_logger()
 
@@ -55,7 +55,7 @@ class FirstStepCallback(TrainerCallback):
             for name, parameter in self.trainer.model.named_parameters()
             if parameter.requires_grad and ("lora_B" in name or "turn_head." in name)
         }
-        with _gathered(list(watched.values())):
+        with gathered(list(watched.values())):
             return {name: parameter.detach().float().cpu().clone() for name, parameter in watched.items()}
 
 
@@ -119,15 +119,3 @@ def _variant(options) -> str:
     if options.freeze_thinker:
         return "frozen_thinker"
     return "thinker_lora_frozen_head" if options.freeze_head else "thinker_lora"
-
-
-@contextmanager
-def _gathered(parameters: list[torch.nn.Parameter]):
-    """Whole tensors of parameters that ZeRO-3 has sharded."""
-    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
-        yield
-        return
-    import deepspeed
-
-    with deepspeed.zero.GatheredParameters(parameters):
-        yield

@@ -19,6 +19,7 @@ from swift_plugin.config import TurnOptions
 from swift_plugin.errors import InputError
 from swift_plugin.model.checkpoint import load_head_weights, read_head, save_head
 from swift_plugin.model.turn_predictor import TurnPredictor
+from swift_plugin.task.sharding import gathered
 
 ADAPTER_CONFIG = "adapter_config.json"
 _HEAD_PREFIX = "turn_head."
@@ -85,12 +86,14 @@ def reload_checkpoint(model: nn.Module, folder: Path) -> None:
     """Put a checkpoint's weights into a model that already has its head and adapter, as for the best checkpoint."""
     predictor = predictor_of(model)
     _, state = read_head(folder)
-    load_head_weights(predictor.turn_head, state, source=folder)
-    if isinstance(model, PeftModel):
-        from peft import set_peft_model_state_dict
+    ours = [parameter for name, parameter in model.named_parameters() if "lora_" in name or _HEAD_PREFIX in name]
+    with gathered(ours, modify=True):
+        load_head_weights(predictor.turn_head, state, source=folder)
+        if isinstance(model, PeftModel):
+            from peft import set_peft_model_state_dict
 
-        _check_adapter(model, folder)
-        set_peft_model_state_dict(model, load_file(folder / SAFETENSORS_WEIGHTS_NAME))
+            _check_adapter(model, folder)
+            set_peft_model_state_dict(model, load_file(folder / SAFETENSORS_WEIGHTS_NAME))
 
 
 def _check_adapter(model: PeftModel, folder: Path) -> None:

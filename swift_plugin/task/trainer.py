@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -15,7 +17,9 @@ from swift_plugin.model.loss import loss_weight, multi_horizon_loss, transition_
 from swift_plugin.task.checkpoint import reload_checkpoint
 from swift_plugin.task.collator import OpenStreamCollator
 from swift_plugin.task.metrics import ABSENT
+from swift_plugin.task.compat import engine_state_may_lack_frozen, engine_state_without_frozen
 from swift_plugin.task.optimizer import HEAD_GROUP
+from swift_plugin.task.sharding import checkpoint_tensors
 
 
 class TurnTrainer(Trainer):
@@ -116,3 +120,26 @@ class TurnTrainer(Trainer):
 
     def _load_best_model(self) -> None:
         reload_checkpoint(self.model, Path(self.state.best_model_checkpoint))
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Under DeepSpeed only adapters and head are gathered, not the whole model on every rank."""
+        if not self.is_deepspeed_enabled:
+            super().save_model(output_dir, _internal_call)
+            return
+        tensors = checkpoint_tensors(self.model)
+        if self.args.should_save:
+            self._save(output_dir, state_dict=tensors)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not self.is_deepspeed_enabled:
+            super()._save_optimizer_and_scheduler(output_dir)
+            return
+        with engine_state_without_frozen(self.model_wrapped):
+            super()._save_optimizer_and_scheduler(output_dir)
+
+    @contextmanager
+    def _patch_deepspeed_load_checkpoint(self) -> Iterator[None]:
+        """ms-swift's own place for this, around the whole of `train`."""
+        with engine_state_may_lack_frozen() if self.is_deepspeed_enabled else nullcontext():
+            with super()._patch_deepspeed_load_checkpoint():
+                yield
