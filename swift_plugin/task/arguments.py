@@ -13,6 +13,7 @@ from swift_plugin.cache.manifest import Manifest, check_same_contract
 from swift_plugin.config import PREFIX, TurnOptions
 from swift_plugin.errors import InputError
 from swift_plugin.model.checkpoint import read_head
+from swift_plugin.task.compat import join_deepspeed_to_gloo
 
 logger = get_logger()
 
@@ -58,6 +59,8 @@ class TurnTrainingArguments(TrainingArguments):
             self.fp16 = False  # ms-swift turns float32 weights into float16 autocast, which a CPU does not have
             logger.info("Setting args.fp16: False, since a CPU computes in the type of the weights.")
         super().__post_init__()
+        if self.use_cpu and self.deepspeed:
+            join_deepspeed_to_gloo()
 
     def _problems(self) -> list[str]:
         options, found = self.turn_options, []
