@@ -147,17 +147,27 @@ def test_a_film_whose_sound_starts_late_begins_with_silence(tmp_path: Path) -> N
     np.testing.assert_allclose(sound[10_000:44_000], sine(2.3, 16_000)[2_000:36_000], atol=0.02)
 
 
-def test_a_hole_in_a_sound_track_is_silent_and_shifts_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "a.mka"
+def make_pieces(path: Path, starts: list[float]) -> Path:
+    """A sound track of pieces of one second that begin at `starts`, each a cut of the same long sine."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("pcm_s16le", rate=48_000, layout="mono")
-        for start in (0, 2):
+        for start in starts:
             samples = sine(1, 48_000, start=start)[None]
             frame = av.AudioFrame.from_ndarray((samples * 32768).astype(np.int16), "s16", "mono")
-            frame.sample_rate, frame.pts, frame.time_base = 48_000, 48_000 * start, Fraction(1, 48_000)
+            frame.sample_rate, frame.pts, frame.time_base = 48_000, round(48_000 * start), Fraction(1, 48_000)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
-    sound = read_all(path)
+    return path
+
+
+def test_pieces_that_overlap_are_laid_once(tmp_path: Path) -> None:
+    sound = read_all(make_pieces(tmp_path / "a.mka", [0, 0.5]))
+    assert len(sound) == 24_000
+    np.testing.assert_allclose(sound[EDGE:-EDGE], sine(1.5, 16_000)[EDGE:-EDGE], atol=1e-3)
+
+
+def test_a_hole_in_a_sound_track_is_silent_and_shifts_nothing(tmp_path: Path) -> None:
+    sound = read_all(make_pieces(tmp_path / "a.mka", [0, 2]))
     assert len(sound) == 48_000
     expected = sine(3, 16_000)
     np.testing.assert_allclose(sound[EDGE : 16_000 - EDGE], expected[EDGE : 16_000 - EDGE], atol=1e-3)
