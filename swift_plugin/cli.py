@@ -11,10 +11,13 @@ from swift_plugin import __version__
 from swift_plugin.errors import InputError
 
 # name -> module with SUMMARY, EXAMPLE, add_arguments(parser) and run(args). Listed in the order of work.
+# A module with TAKES_REST finds the words that its parser does not know in `args.rest`.
 COMMANDS = {
     "targets": "swift_plugin.labels.command",
     "cache": "swift_plugin.cache.command",
+    "sft": "swift_plugin.task.command",
     "predict": "swift_plugin.task.predict_command",
+    "evaluate": "swift_plugin.evaluation.command",
 }
 
 
@@ -45,12 +48,15 @@ def build_parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(command)
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, takes_rest=getattr(module, "TAKES_REST", False))
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args, args.rest = parser.parse_known_args(argv)
+    if args.rest and not args.takes_rest:
+        parser.error(f"unrecognized arguments: {' '.join(args.rest)}")
     try:
         return args.run(args) or 0
     except InputError as error:

@@ -36,7 +36,8 @@ def words(monkeypatch):
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch):
     for name in ("NPROC_PER_NODE", "NNODES", "SWIFT_CONFIG_FILE"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what a test leaves there goes
+        monkeypatch.delenv(name)
 
 
 def after(command: list[str], option: str) -> list[str]:
