@@ -17,7 +17,10 @@ from transformers.utils import ModelOutput
 
 from swift_plugin.errors import InputError
 from swift_plugin.model.head import TurnHead, TurnHeadConfig
-from swift_plugin.stream.masks import dense_mask, flex_mask
+from swift_plugin.model.layers import FusedLayers, NativeLayers
+from swift_plugin.model.masks import MaskCache
+from swift_plugin.model.readout_layer import readout_layer
+from swift_plugin.model.rotary import rotary_embeddings
 
 
 @dataclass
@@ -55,6 +58,8 @@ class TurnPredictor(Qwen2_5OmniPreTrainedModel):
         self.model.embed_tokens = None
         self.turn_head: TurnHead | None = None
         self.freeze_thinker = False
+        self.run_layer = NativeLayers()
+        self._masks = MaskCache()
         self.post_init()
 
     @classmethod
@@ -97,20 +102,22 @@ class TurnPredictor(Qwen2_5OmniPreTrainedModel):
         branch: torch.Tensor,
         readout_rows: torch.Tensor,
         readout_indices: torch.Tensor,
+        arrangement: str,
     ) -> TurnPredictorOutput:
         """
         Args:
             inputs_embeds: [B, L, H]; cast to the type of the language model.
             position_ids: TMRoPE positions, int64 [3, B, L].
             document, branch: see `swift_plugin.stream.masks`, int [B, L].
-            readout_rows, readout_indices: row and place of each anchor's readout token, int64 [N].
+            readout_rows, readout_indices: row and place of each anchor's readout token, int64 [N], rows ascending.
+            arrangement: names what the attention mask depends on, see `swift_plugin.stream.masks.arrangement`.
         """
-        inputs_embeds = inputs_embeds.to(self.dtype)
+        sequences = (inputs_embeds.to(self.dtype), position_ids, document, branch, readout_rows, readout_indices, arrangement)
         if self.freeze_thinker:
             with torch.no_grad():
-                states = self.read(inputs_embeds, position_ids, document, branch, readout_rows, readout_indices)
+                states = self.read(*sequences)
         else:
-            states = self.read(inputs_embeds, position_ids, document, branch, readout_rows, readout_indices)
+            states = self.read(*sequences)
         output = self.turn_head(states)
         return TurnPredictorOutput(logits=output.logits, transition_logits=output.transition_logits)
 
@@ -122,6 +129,7 @@ class TurnPredictor(Qwen2_5OmniPreTrainedModel):
         branch: torch.Tensor,
         readout_rows: torch.Tensor,
         readout_indices: torch.Tensor,
+        arrangement: str,
     ) -> torch.Tensor:
         """Hidden states of the readout tokens after each of the last layers that the head reads, [N, layers, H].
 
@@ -132,32 +140,30 @@ class TurnPredictor(Qwen2_5OmniPreTrainedModel):
             # Reentrant checkpointing drops the gradient of everything inside unless an input asks for one, and the
             # embeddings here are no model's output (huggingface/peft#1142).
             inputs_embeds = inputs_embeds.requires_grad_()
-        mask = self._attention_mask(document, branch, inputs_embeds)
-        position_embeddings = language_model.rotary_emb(inputs_embeds, position_ids)
+        mask = self._masks.get(
+            self.config._attn_implementation, document, branch, arrangement=arrangement, dtype=inputs_embeds.dtype
+        )
+        rotary = rotary_embeddings(language_model.rotary_emb, inputs_embeds, position_ids)
         first_read = len(language_model.layers) - self.turn_head.config.num_input_layers
-        hidden_states = inputs_embeds
-        readouts = []
-        for index, layer in enumerate(language_model.layers):
-            hidden_states = layer(
-                hidden_states, attention_mask=mask, position_embeddings=position_embeddings, use_cache=False
-            )
+        hidden_states, readouts = inputs_embeds, []
+        self.run_layer.start(language_model.layers, hidden_states)
+        for index, layer in enumerate(language_model.layers[:-1]):
+            hidden_states = self.run_layer(index, layer, hidden_states, rotary, mask)
             if index >= first_read:
                 readouts.append(hidden_states[readout_rows, readout_indices])  # [N, H]
+        _, cos, sin = rotary
+        last = language_model.layers[-1]
+        readouts.append(readout_layer(last, hidden_states, cos, sin, document, branch, readout_rows, readout_indices))
         return language_model.norm(torch.stack(readouts, dim=1))  # [N, layers, H]
 
-    def _attention_mask(self, document: torch.Tensor, branch: torch.Tensor, inputs_embeds: torch.Tensor):
-        implementation = self.config._attn_implementation
-        if implementation == "flex_attention":
-            return flex_mask(document, branch)
-        mask = dense_mask(document, branch)
-        if implementation == "sdpa":
-            return mask
-        if implementation == "eager":
-            return torch.zeros_like(mask, dtype=inputs_embeds.dtype).masked_fill(~mask, torch.finfo(inputs_embeds.dtype).min)
-        raise InputError(
-            f"attn_impl={implementation} takes no mask of its own, which the shared history needs; "
-            "use sdpa, flex_attention or eager"
-        )
+    def fuse_layers(self, *, compile: bool) -> str | None:
+        """Run the decoder layers fused from now on, where that gives the same; else return the reason why not."""
+        from swift_plugin.model.fused.layer import why_not_fused
+
+        reason = why_not_fused(self.model.layers)
+        if reason is None:
+            self.run_layer = FusedLayers(compile=compile, checkpointing=self.model.gradient_checkpointing)
+        return reason
 
     def train(self, mode: bool = True) -> TurnPredictor:
         """Set the mode; what is frozen stays in evaluation mode, so that nothing in it is dropped."""

@@ -11,7 +11,7 @@ import torch
 from swift_plugin.cache.reader import CacheReader
 from swift_plugin.errors import InputError
 from swift_plugin.stream.layout import StreamLayout, split_anchors
-from swift_plugin.stream.masks import PADDING
+from swift_plugin.stream.masks import PADDING, arrangement
 from swift_plugin.stream.spec import NUM_HORIZONS, STEPS_PER_BLOCK
 
 _OPEN_SESSIONS = 64
@@ -45,6 +45,7 @@ class OpenStreamCollator:
             for tails in split_anchors(row["tails"], shared=self.shared):
                 sequences.append(reader.sequence(row["block_index"], tails))
         batch = _pack(sequences) if self.packed else _pad(sequences)
+        batch["arrangement"] = arrangement(batch["document"], batch["branch"])
         labels = torch.full((len(rows), STEPS_PER_BLOCK, NUM_HORIZONS + 1, 3), float("nan"))
         present = torch.zeros(len(rows), STEPS_PER_BLOCK, dtype=torch.bool)
         for number, row in enumerate(rows):
@@ -68,7 +69,7 @@ def _pad(sequences: list[tuple[torch.Tensor, StreamLayout]]) -> dict[str, torch.
 
 def _pack(sequences: list[tuple[torch.Tensor, StreamLayout]]) -> dict[str, torch.Tensor]:
     """All sequences behind each other in one row."""
-    length = sum(len(layout) for _, layout in sequences)
+    length = _round_up(sum(len(layout) for _, layout in sequences))
     hidden_size, dtype = sequences[0][0].shape[1], sequences[0][0].dtype
     batch = _empty(1, length, hidden_size, dtype)
     indices, start = [], 0
@@ -78,6 +79,12 @@ def _pack(sequences: list[tuple[torch.Tensor, StreamLayout]]) -> dict[str, torch
         start += len(layout)
     readout_indices = torch.cat(indices)
     return {**batch, "readout_rows": torch.zeros_like(readout_indices), "readout_indices": readout_indices}
+
+
+def _round_up(length: int) -> int:
+    """Lengths come in steps, a sixteenth of the length at most, so that compiled graphs are few."""
+    step = max(64, 1 << (length - 1).bit_length() - 5)
+    return -(-length // step) * step
 
 
 def _empty(rows: int, length: int, hidden_size: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -97,7 +98,7 @@ def predict_session(
     device = next(model.parameters()).device
     for batch, indices in loader:
         present, labels = batch.pop("present"), batch.pop("labels")
-        logits = model(**{name: tensor.to(device) for name, tensor in batch.items()}).logits
+        logits = model(**send_to_device(batch, device)).logits
         yield PredictionBatch(
             probabilities=logits.softmax(dim=-1).cpu().numpy(),
             target_index=indices,

@@ -12,6 +12,7 @@ from swift_plugin.cache.conversation import DEFAULT_QUESTION, DEFAULT_SYSTEM
 from swift_plugin.cache.reader import CacheReader
 from swift_plugin.model.head import TurnHeadConfig
 from swift_plugin.model.turn_predictor import TurnPredictor
+from swift_plugin.stream.masks import CAUSAL
 from swift_plugin.task.collator import OpenStreamCollator
 
 TOLERANCE = 1e-5
@@ -84,6 +85,7 @@ def test_readout_equals_the_native_forward(encoder, tiny_thinker, predictor, man
         layout.branch[None],
         torch.tensor([0]),
         layout.readout_indices,
+        CAUSAL,
     )
     theirs = native_hidden_states(encoder, tiny_thinker, manifest_path, block=block, tail_steps=tail_steps)[-1]
     assert relative_error(ours[0, 0], theirs) < TOLERANCE
@@ -127,6 +129,7 @@ def test_the_last_layers_are_read_at_the_readout(encoder, tiny_thinker, predicto
         layout.branch[None],
         torch.tensor([0]),
         layout.readout_indices,
+        CAUSAL,
     )[0]
     native = native_hidden_states(encoder, tiny_thinker, manifest_path, block=3, tail_steps=4)
     theirs = torch.stack([*(predictor.model.norm(state) for state in native[-3:-1]), native[-1]])
