@@ -130,6 +130,22 @@ class TurnOptions:
         return cls(**values)
 
 
+_from_model_kwargs: set[str] = set()  # keys that a run of this process has had ms-swift put into the environment
+
+
+def forget_options_of_earlier_runs(model_kwargs: Mapping[str, Any]) -> None:
+    """Take back what an earlier run in this process left in the environment, before the options are read.
+
+    Args:
+        model_kwargs: those of this run, which ms-swift has just put there.
+    """
+    mine = {key.upper() for key in model_kwargs}
+    for key in _from_model_kwargs - mine:
+        os.environ.pop(key, None)
+    _from_model_kwargs.clear()
+    _from_model_kwargs.update(key for key in mine if key.startswith(PREFIX))
+
+
 def _parse(text: str, hint: Any) -> Any:
     """One value of the environment, where ms-swift has written `str(value)`.
 

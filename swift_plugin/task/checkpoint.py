@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from swift_plugin.task.sharding import gathered
 
 ADAPTER_CONFIG = "adapter_config.json"
 _HEAD_PREFIX = "turn_head."
+_PEFT_PREFIX = "base_model.model."
+_REFERENCE_NAMES = {r"^layers\.": "model.layers."}  # the reference put its adapter on the language model alone
 
 
 def library_versions() -> dict[str, str]:
@@ -61,8 +64,16 @@ def save_checkpoint(model: nn.Module, folder: Path, *, state_dict: dict[str, tor
     save_head(head.config, state, folder, facts=facts)
 
 
-def load_checkpoint(model: TurnPredictor, folder: Path, *, is_trainable: bool = False) -> nn.Module:
+def load_checkpoint(
+    model: TurnPredictor, folder: Path, *, head: Path | None = None, is_trainable: bool = False
+) -> nn.Module:
     """Give a freshly loaded model the head and the adapter of a checkpoint.
+
+    Args:
+        model: without a head.
+        folder: the checkpoint; an adapter of the reference, whose names lack the outer `model.`, is read too.
+        head: where the head comes from instead; see `read_head`.
+        is_trainable: the adapter will be trained on.
 
     Returns:
         the `PeftModel`, or `model` itself where the checkpoint has no adapter (a frozen Thinker).
@@ -72,12 +83,12 @@ def load_checkpoint(model: TurnPredictor, folder: Path, *, is_trainable: bool = 
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; pass a checkpoint of this task")
-    config, state = read_head(folder)
+    config, state = read_head(head or folder)
     model.attach_head(config)
-    load_head_weights(model.turn_head, state, source=folder)
+    load_head_weights(model.turn_head, state, source=head or folder)
     if not (folder / ADAPTER_CONFIG).is_file():
         return model
-    tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=is_trainable)
+    tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=is_trainable, key_mapping=_REFERENCE_NAMES)
     _check_adapter(tuned, folder)
     return tuned
 
@@ -101,15 +112,24 @@ def _check_adapter(model: PeftModel, folder: Path) -> None:
     file = folder / SAFETENSORS_WEIGHTS_NAME
     if not file.is_file():
         raise InputError(f"{file}: no such file; the checkpoint is incomplete")
-    expected = {name: list(tensor.shape) for name, tensor in get_peft_model_state_dict(model).items() if "lora_" in name}
+    tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
+    expected = {name: list(tensor.shape) for name, tensor in tensors.items() if "lora_" in name}
     with safe_open(file, framework="pt") as stored:
-        found = {name: stored.get_slice(name).get_shape() for name in stored.keys()}
+        found = {_our_name(name): stored.get_slice(name).get_shape() for name in stored.keys()}
     if wrong := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
         name = wrong[0]
         raise InputError(
             f"{file}: {len(wrong)} tensors do not fit, first {name}: {found.get(name, 'missing')} in the file, "
             f"{expected.get(name, 'unknown')} in the model; use the checkpoint of this model"
         )
+
+
+def _our_name(name: str) -> str:
+    """The name of an adapter's tensor as PEFT applies `key_mapping` to it."""
+    inner = name.removeprefix(_PEFT_PREFIX)
+    for pattern, replacement in _REFERENCE_NAMES.items():
+        inner = re.sub(pattern, replacement, inner)
+    return _PEFT_PREFIX + inner
 
 
 def _save_adapter_config(model: PeftModel, folder: Path) -> None:

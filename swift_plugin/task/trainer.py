@@ -86,10 +86,10 @@ class TurnTrainer(Trainer):
 
     @torch.no_grad()
     def prediction_step(self, model, inputs, prediction_loss_only: bool, ignore_keys=None):
-        """Loss, logits [rows, 10, 10, 3] and labels [rows, 10, 11, 3], one entry a row of the dataset.
+        """Loss, logits [rows, 10, 10, 3] (with the auxiliary also [rows, 10, 10]) and labels [rows, 10, 11, 3].
 
-        Rows are what the evaluation loop gathers over ranks and counts once; a row with fewer than ten anchors is
-        filled up, and its labels say so.
+        There is one entry a row of the dataset: rows are what the evaluation loop gathers over ranks and counts once. A
+        row with fewer than ten anchors is filled up, and its labels say so.
         """
         inputs = self._prepare_inputs(inputs)
         present, labels = inputs["present"], inputs["labels"]
@@ -97,10 +97,12 @@ class TurnTrainer(Trainer):
             loss, outputs = self.compute_loss(model, inputs, return_outputs=True)
         if prediction_loss_only:
             return loss, None, None
-        logits = outputs.logits.new_zeros(*present.shape, *outputs.logits.shape[1:])
-        logits[present] = outputs.logits
+        outputs = [tensor for tensor in (outputs.logits, outputs.transition_logits) if tensor is not None]
+        filled = [tensor.new_zeros(*present.shape, *tensor.shape[1:]) for tensor in outputs]
+        for whole, tensor in zip(filled, outputs):
+            whole[present] = tensor
         labels = labels.masked_fill(~present[:, :, None, None], ABSENT)
-        return loss.detach(), logits, labels
+        return loss.detach(), tuple(filled) if len(filled) > 1 else filled[0], labels
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
         if "loss" in logs and self.optimizer is not None:

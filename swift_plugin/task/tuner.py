@@ -40,9 +40,8 @@ class TurnTuner(Tuner):
         """Head and adapters of a checkpoint, for `--adapters` and `--resume_from_checkpoint`."""
         options = TurnOptions.from_environment()
         model.requires_grad_(False)
-        tuned = load_checkpoint(model, Path(model_id), is_trainable=is_trainable)
-        if options.head_checkpoint and is_trainable:
-            _attach_head(model, options)
+        head = Path(options.head_checkpoint) if options.head_checkpoint and is_trainable else None
+        tuned = load_checkpoint(model, Path(model_id), head=head, is_trainable=is_trainable)
         model.freeze_thinker = not isinstance(tuned, PeftModel)
         model.turn_head.requires_grad_(is_trainable and not options.freeze_head)
         return tuned
