@@ -56,7 +56,8 @@ class TemperatureScaling:
         """
         known = known_rows(targets)
         if not known.any(axis=0).all():
-            raise InputError(f"horizon {int(known.any(axis=0).argmin()) + 1} has no known target; use other predictions")
+            horizon = int(known.any(axis=0).argmin()) + 1
+            raise InputError(f"horizon {horizon} has no known target; use other predictions")
         temperatures = tuple(
             _fit_one(probabilities[known[:, horizon], horizon], targets[known[:, horizon], horizon])
             for horizon in range(NUM_HORIZONS)

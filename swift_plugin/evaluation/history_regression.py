@@ -18,8 +18,8 @@ CHUNK_ROWS = 50_000  # of a prediction; 20 MB of features
 class HistoryRegression(Baseline):
     """One multinomial regression a horizon.
 
-    The features of an anchor at step i: whether self and whether other spoke in each of the steps i-49..i (100 numbers),
-    and for each class log(1 + steps since it was last there), at most 50 steps (3 numbers).
+    The features of an anchor at step i: whether self and whether other spoke in each of the steps i-49..i (100
+    numbers), and for each class log(1 + steps since it was last there), at most 50 steps (3 numbers).
     """
 
     name = "logistic regression"

@@ -26,8 +26,8 @@ ROWS_PER_GROUP = 16_384  # of a parquet file; 4 MB before compression
 class PredictionWriter:
     """A context manager that takes batches and leaves one complete file, or none if the block raises.
 
-    With `.parquet` at most `ROWS_PER_GROUP` rows are held in memory, whatever the length of the run; `.npz` is written at
-    the end from memory (240 bytes an anchor, 43 MB for ten hours).
+    With `.parquet` about `ROWS_PER_GROUP` rows are held in memory, whatever the length of the run; `.npz` is written
+    at the end from memory (240 bytes an anchor, 43 MB for ten hours).
 
     Args:
         path: the file to write, `.npz` or `.parquet`; an existing file is replaced when the block ends.

@@ -152,7 +152,7 @@ def check_rows(
     _refuse(partly, unknown.sum(axis=-1), "the number of NaN in a row of targets", "an unknown row is NaN throughout")
     _refuse(~unknown & ~((targets >= 0) & (targets <= 1)), targets, "targets", "they lie in 0..1")
     empty = ~unknown[..., 0] & (targets.sum(axis=-1) == 0)
-    _refuse(empty, targets.sum(axis=-1), "the sum of a row of targets", "a known row has a class; an unknown one is NaN")
+    _refuse(empty, targets.sum(axis=-1), "the sum of a row of targets", "a known row has a class, an unknown one NaN")
 
 
 def check_unique(session: np.ndarray, target_index: np.ndarray, session_names: list[str]) -> None:
@@ -224,7 +224,7 @@ def _read_parquet(path: Path) -> dict[str, object]:
             raise InputError(f"{path}: column {missing[0]} missing; make the file with `swift-turn predict`")
         metadata = file.schema_arrow.metadata or {}
         if _NAMES_KEY not in metadata:
-            raise InputError(f"{path}: session_names missing from its metadata; make the file with `swift-turn predict`")
+            raise InputError(f"{path}: its metadata lacks session_names; make the file with `swift-turn predict`")
         names = json.loads(metadata[_NAMES_KEY])
         rows = file.metadata.num_rows
         target_index, session = np.empty(rows, np.int64), np.empty(rows, np.int32)

@@ -58,11 +58,17 @@ class Ranking:
             if total == 0:
                 continue
             rows_to, hits_to, hits_before = rows.take(self._ends), hits.take(self._last), hits.take(self._first)
-            new_hits = (hits_to - hits_before).astype(np.float64)
+            new_hits = hits_to - hits_before
             precision = hits_to / np.maximum(rows_to, 1)  # no rows, no hits
-            results[0, number] = new_hits @ precision / total
+            results[0, number] = _dot(new_hits, precision) / total
             if negatives:
-                above = rows.take(self._starts) - hits_before
-                tied = rows_to - hits_to - above
-                results[1, number] = new_hits @ (negatives - above - tied / 2) / (float(total) * float(negatives))
+                misses_before, misses_to = rows.take(self._starts) - hits_before, rows_to - hits_to
+                # A positive is ranked under the negatives before its threshold, and half under those at it.
+                twice_under = _dot(new_hits, misses_before + misses_to)
+                results[1, number] = 1 - float(twice_under) / (2 * float(total) * float(negatives))
         return results[0], results[1]
+
+
+def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Without BLAS, whose threads would fight with those of the caller."""
+    return np.einsum("i,i->", left, right)

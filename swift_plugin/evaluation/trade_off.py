@@ -6,16 +6,18 @@ wearer starts, in which the wearer is silent.
 
 - A stretch that ends with the wearer's start at step b is a *turn* to take. The floor is free from step e, the first
   after the others' last; where they still speak at b-1, e is b. A start at step s with e <= s <= b is right and its
-  delay is 0.2 (s - e) seconds. A start before e is false. No start by b is a miss, and counts as an infinite delay.
-- A stretch that ends because others speak again is a *hold*: any start is false.
+  delay is 0.2 (s - e) seconds. A start before e is false. No start by b is a miss.
+- A stretch that ends because others speak again is a *hold*: any start is false, also one in the same step as theirs.
 
-An anchor at step i can start at step i + 1. Each stretch sees one start at most. After Raux & Eskenazi 2009
+The anchors that are asked are those at the steps of the stretch; the one at step i can start at step i + 1. Each
+stretch sees one start at most. After Raux & Eskenazi 2009
 (https://aclanthology.org/N09-1071), who plot the share of cut-ins against latency. A stretch with an unknown step or
 without an anchor at each step is left out.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +27,7 @@ from swift_plugin.evaluation.predictions import Predictions
 from swift_plugin.evaluation.timeline import Timeline, timelines
 from swift_plugin.stream.spec import STEP_SECONDS
 
-THRESHOLDS = np.linspace(0.0, 1.0, 201)
+NUM_THRESHOLDS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,21 +37,24 @@ class TradeOff:
     Attributes:
         thresholds: ascending.
         false_share: false starts / stretches; falls as the threshold rises.
-        median_delay: seconds over all turns (the lower median), infinite where the device misses more than half of them.
         taken_share: right starts / turns.
+        median_delay: seconds, over the right starts; NaN where there is none.
+        median_delay_of_all: seconds, over all turns, a miss being infinite; the lower median.
         stretches, turns: how many were judged.
     """
 
     thresholds: np.ndarray
     false_share: np.ndarray
-    median_delay: np.ndarray
     taken_share: np.ndarray
+    median_delay: np.ndarray
+    median_delay_of_all: np.ndarray
     stretches: int
     turns: int
 
-    def delay_at(self, false_share: float) -> float:
-        """The shortest median delay, in seconds, of the thresholds with at most this share of false starts."""
-        return float(self.median_delay[self.false_share <= false_share].min(initial=np.inf))
+    def point(self, false_share: float) -> int | None:
+        """The index of the lowest threshold with at most this share of false starts."""
+        fits = self.false_share <= false_share
+        return int(fits.argmax()) if fits.any() else None
 
 
 @dataclass(frozen=True)
@@ -60,15 +65,17 @@ class _Stretch:
     right: np.ndarray
 
 
-def trade_off(predictions: Predictions, *, horizon: int = 0, thresholds: np.ndarray = THRESHOLDS) -> TradeOff:
+def trade_off(predictions: Predictions, *, horizon: int = 0, thresholds: np.ndarray | None = None) -> TradeOff:
     """Let the device run at each threshold.
 
     Args:
         horizon: which p(self) starts it, 0 (in the next step) .. 9.
-        thresholds: float [K], ascending.
+        thresholds: float [K], ascending; by default at most 200 of the scores that occur, and one above them.
     """
     score = predictions.probabilities[:, horizon, SELF].astype(np.float64)
     stretches = [stretch for line in timelines(predictions) for stretch in _stretches(line)]
+    if thresholds is None:
+        thresholds = _quantiles(score, stretches)
     false_starts = np.zeros(len(thresholds))
     delays = []  # of each turn, [K]
     for stretch in stretches:
@@ -83,11 +90,19 @@ def trade_off(predictions: Predictions, *, horizon: int = 0, thresholds: np.ndar
     return TradeOff(
         thresholds=thresholds,
         false_share=false_starts / len(stretches) if stretches else nothing,
-        median_delay=_median(turns) if len(turns) else nothing,
         taken_share=np.isfinite(turns).mean(axis=0) if len(turns) else nothing,
+        median_delay=_median_of_taken(turns) if len(turns) else nothing,
+        median_delay_of_all=np.sort(turns, axis=0)[(len(turns) - 1) // 2] if len(turns) else nothing,
         stretches=len(stretches),
         turns=len(turns),
     )
+
+
+def _quantiles(score: np.ndarray, stretches: list[_Stretch]) -> np.ndarray:
+    rows = [rows for stretch in stretches for rows in (stretch.early, stretch.right)]
+    scores = np.unique(score[np.concatenate(rows)]) if rows else np.zeros(1)  # each once, so that rare ones are kept
+    inside = np.unique(np.quantile(scores, np.linspace(0, 1, NUM_THRESHOLDS), method="lower"))
+    return np.append(inside, np.nextafter(scores[-1], np.inf))
 
 
 def _stretches(line: Timeline) -> list[_Stretch]:
@@ -102,16 +117,16 @@ def _stretches(line: Timeline) -> list[_Stretch]:
         next_stop = np.searchsorted(stops, begin, side="right")
         if next_stop == len(stops) or not known[end := int(stops[next_stop])]:
             continue
-        rows = line.anchor[begin - 1 : end]  # rows[k] could start at step begin + k, the last one at `end`
+        rows = line.anchor[begin:end]  # rows[k] can start at step begin + 1 + k, the last one at `end`
         if (rows < 0).any():
             continue
-        first = 1 if wearer[begin - 1] else 0  # while the wearer speaks, there is nothing to start
-        free = int(last_talk[end - 1]) + 1 if wearer[end] else end  # a start at the end of a hold is the next stretch's
-        right = rows[free - begin :] if wearer[end] else rows[:0]
-        stretches.append(_Stretch(early=rows[first : free - begin], right=right))
+        free = int(last_talk[end - 1]) + 1 if wearer[end] else end + 1
+        stretches.append(_Stretch(early=rows[: free - begin - 1], right=rows[free - begin - 1 :]))
     return stretches
 
 
-def _median(delays: np.ndarray) -> np.ndarray:
-    """The lower median of [turns, K]: the mean of a finite and an infinite delay would be no delay."""
-    return np.sort(delays, axis=0)[(len(delays) - 1) // 2]
+def _median_of_taken(delays: np.ndarray) -> np.ndarray:
+    """[K] of [turns, K], over the finite delays; NaN where there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # "All-NaN slice"
+        return np.nanmedian(np.where(np.isfinite(delays), delays, np.nan), axis=0)

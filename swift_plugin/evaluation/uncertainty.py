@@ -27,6 +27,7 @@ from swift_plugin.stream.spec import NUM_CLASSES, NUM_HORIZONS, STEPS_PER_BLOCK
 
 LEVEL = 0.95
 BLOCK_STEPS = 30 * STEPS_PER_BLOCK  # one minute
+NUM_CELLS = NUM_HORIZONS * NUM_CLASSES
 MIN_SESSIONS = 6  # five sessions have 126 different resamples, too few for a 95 % interval
 
 
@@ -128,17 +129,3 @@ def interval(value: float, samples: np.ndarray) -> Interval:
 def intervals(values: dict[str, float], samples: dict[str, np.ndarray]) -> dict[str, Interval]:
     """An interval for each value that has samples; the others are counts."""
     return {name: interval(value, samples[name]) for name, value in values.items() if name in samples}
-
-
-def paired_differences(
-    first: dict[str, float],
-    second: dict[str, float],
-    first_samples: dict[str, np.ndarray],
-    second_samples: dict[str, np.ndarray],
-) -> dict[str, Interval]:
-    """first - second with intervals, for the values that both have; the samples come from the same weights."""
-    return {
-        name: interval(first[name] - second[name], first_samples[name] - second_samples[name])
-        for name in first
-        if name in second and name in first_samples
-    }

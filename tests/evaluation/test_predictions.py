@@ -54,10 +54,10 @@ def test_parquet_columns_read_without_this_package(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
 def test_writer_gives_the_file_of_one_save(tmp_path, suffix):
-    fields = make_fields(rows=ROWS_PER_GROUP + 100)
+    fields = make_fields(rows=ROWS_PER_GROUP + 2000)
     path = tmp_path / f"run{suffix}"
     with PredictionWriter(path, session_names=fields["session_names"]) as writer:
-        for start in range(0, ROWS_PER_GROUP + 100, 999):
+        for start in range(0, ROWS_PER_GROUP + 2000, 999):
             part = slice(start, start + 999)
             writer.add(*(fields[name][part] for name in ("probabilities", "target_index", "session", "targets")))
             assert not path.exists()
