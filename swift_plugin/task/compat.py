@@ -6,7 +6,10 @@ import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
+from torch.utils.data import DataLoader
+from transformers import set_seed
 
 
 def join_deepspeed_to_gloo() -> None:
@@ -14,10 +17,14 @@ def join_deepspeed_to_gloo() -> None:
 
     accelerate 1.15 calls DeepSpeed's own `init_distributed` for a GPU only (`PartialState.__init__`, "if not cpu"), so
     `zero.Init` would count one rank and find "train_batch_size is not equal to …" wrong under ZeRO-3.
+
+    DeepSpeed 0.19 would also compile a faster all-reduce for the CPU, for minutes, and wait for ever where an earlier
+    compilation was killed. Here a CPU is for trying things out: it goes without.
     """
     if torch.distributed.is_initialized():
         import deepspeed
 
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         deepspeed.init_distributed(dist_backend="gloo")
 
 
@@ -50,3 +57,57 @@ def engine_state_may_lack_frozen() -> Iterator[None]:
         yield
     finally:
         trainer.deepspeed_load_checkpoint = load
+
+
+def seed_ranks_apart(args) -> None:
+    """Let each rank drop other units.
+
+    transformers 5.19 seeds all ranks alike (`Trainer.__init__`, "set_seed(self.args.seed)"), after ms-swift has seeded
+    each with its own.
+    """
+    set_seed(args.seed + args.process_index)
+
+
+def draw_apart(loader: DataLoader) -> DataLoader:
+    """Draw the seeds of a loader's workers from a generator of its own.
+
+    torch 2.14 draws one from the global generator whenever a loader makes an iterator (`_BaseDataLoaderIter.__init__`).
+    Workers that persist, as ms-swift's do, make one in the first epoch only: a run that is resumed later would draw once
+    more than the run that went on, and drop other units from there.
+    """
+    generator = torch.Generator().manual_seed(0)  # nothing in this task's workers is random
+    for part in (loader, getattr(loader, "base_dataloader", loader)):  # accelerate wraps the one for evaluation
+        part.generator = generator
+    return loader
+
+
+@contextmanager
+def every_row_on_a_rank(trainer) -> Iterator[None]:
+    """Make the number of training rows a multiple of the ranks, with rows that count nothing.
+
+    ms-swift 4.6 rounds down (`BatchSamplerShard.__init__`, "total_samples // self.world_size"): of 15 rows on two ranks,
+    the last one would never be trained, in any epoch.
+    """
+    rows = trainer.train_dataset
+    trainer.train_dataset = _FilledUp(rows, multiple=trainer.args.world_size)
+    try:
+        yield
+    finally:
+        trainer.train_dataset = rows
+
+
+class _FilledUp(torch.utils.data.Dataset):
+    """Rows, and behind them as many copies of the first as fill the last window, with all targets unknown."""
+
+    def __init__(self, rows, *, multiple: int) -> None:
+        self.rows = rows
+        self.length = -(-len(rows) // multiple) * multiple
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> dict:
+        if index < len(self.rows):
+            return self.rows[index]
+        row = self.rows[0]
+        return {**row, "targets": np.full_like(row["targets"], np.nan, dtype=np.float32).tolist()}
