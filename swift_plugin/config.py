@@ -40,6 +40,7 @@ class TurnOptions:
         class_weights, horizon_weights, focal_gamma, transition_weight: see `LossConfig`.
         sampling: an item of the dataset is a "block" with its anchors, or a single "anchor".
         layout: anchors of a block share one history ("shared"), or each is a sequence of its own ("anchor").
+        fused_layers: run the decoder layers fused and, on a GPU, compiled; by default on a GPU.
         target: targets that replace those of the manifest, for one `--dataset`.
     """
 
@@ -59,6 +60,7 @@ class TurnOptions:
     transition_weight: float = 0.5
     sampling: str = "block"
     layout: str = "shared"
+    fused_layers: bool | None = None
     target: str | None = None
 
     def head_config(self, hidden_size: int) -> TurnHeadConfig:

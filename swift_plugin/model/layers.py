@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 class NativeLayers:
     """transformers' decoder layers with whatever PEFT put into them."""
 
-    def start(self, layers: nn.ModuleList, hidden_states: torch.Tensor) -> None:
+    def start(self, language_model: nn.Module, hidden_states: torch.Tensor) -> None:
         """Nothing to prepare."""
 
     def __call__(self, index: int, layer: nn.Module, hidden_states: torch.Tensor, rotary, mask) -> torch.Tensor:
@@ -23,13 +23,11 @@ class FusedLayers:
 
     Args:
         compile: compile for each length of a batch; without it the same code runs in eager mode.
-        checkpointing: compute each layer again in the backward pass instead of keeping its activations.
     """
 
-    def __init__(self, *, compile: bool, checkpointing: bool = False) -> None:
+    def __init__(self, *, compile: bool) -> None:
         from swift_plugin.model.fused.layer import decoder_layer
 
-        self.checkpointing = checkpointing
         self._run = decoder_layer
         if compile:
             # Past its limit of 8 lengths dynamo would go on without compiling; the collator rounds lengths up, so
@@ -37,10 +35,12 @@ class FusedLayers:
             torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
             self._run = torch.compile(decoder_layer, dynamic=False)
 
-    def start(self, layers: nn.ModuleList, hidden_states: torch.Tensor) -> None:
+    def start(self, language_model: nn.Module, hidden_states: torch.Tensor) -> None:
         """Draw the seeds of all dropout masks of one forward pass."""
         from swift_plugin.model.fused.layer import SEEDS_PER_LAYER, layer_shape
 
+        layers = language_model.layers
+        self._checkpointing = language_model.training and language_model.gradient_checkpointing
         self._shape = layer_shape(layers)
         self._seeds = torch.randint(
             2**31 - 1, (len(layers), SEEDS_PER_LAYER), dtype=torch.int32, device=hidden_states.device
@@ -55,6 +55,6 @@ class FusedLayers:
         def run(states: torch.Tensor) -> torch.Tensor:
             return self._run(states, cos, sin, mask, seeds, layer_weights(layer), shape)
 
-        if self.checkpointing and hidden_states.requires_grad:
+        if self._checkpointing and hidden_states.requires_grad:
             return checkpoint(run, hidden_states, use_reentrant=False)
         return run(hidden_states)

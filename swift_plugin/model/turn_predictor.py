@@ -77,6 +77,10 @@ class TurnPredictor(Qwen2_5OmniPreTrainedModel):
             model_dir, config=config.thinker_config.text_config, key_mapping={r"^thinker\.model\.": "model."}, **kwargs
         )
 
+    def set_attention(self, implementation: str) -> None:
+        """Choose the attention after loading: transformers declares no flex attention for this class, which runs it."""
+        self.config._attn_implementation = self.model.config._attn_implementation = implementation
+
     def attach_head(self, config: TurnHeadConfig) -> None:
         """Give the model a new head, on the device of the language model, in float32.
 
@@ -146,7 +150,7 @@ class TurnPredictor(Qwen2_5OmniPreTrainedModel):
         rotary = rotary_embeddings(language_model.rotary_emb, inputs_embeds, position_ids)
         first_read = len(language_model.layers) - self.turn_head.config.num_input_layers
         hidden_states, readouts = inputs_embeds, []
-        self.run_layer.start(language_model.layers, hidden_states)
+        self.run_layer.start(language_model, hidden_states)
         for index, layer in enumerate(language_model.layers[:-1]):
             hidden_states = self.run_layer(index, layer, hidden_states, rotary, mask)
             if index >= first_read:
@@ -162,7 +166,7 @@ class TurnPredictor(Qwen2_5OmniPreTrainedModel):
 
         reason = why_not_fused(self.model.layers)
         if reason is None:
-            self.run_layer = FusedLayers(compile=compile, checkpointing=self.model.gradient_checkpointing)
+            self.run_layer = FusedLayers(compile=compile)
         return reason
 
     def train(self, mode: bool = True) -> TurnPredictor:

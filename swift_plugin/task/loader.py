@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from swift.model import ModelLoader, ModelMeta
 
 from swift_plugin.model.turn_predictor import TurnPredictor
@@ -19,14 +20,12 @@ class TurnModelLoader(ModelLoader):
     default_trust_remote_code = False
 
     def get_model(self, model_dir: str, config, processor, model_kwargs) -> TurnPredictor:
-        # transformers declares no flex attention for this class, and the class runs it: set it after loading.
-        flex = self.attn_impl == "flex_attention"
-        if self.attn_impl is not None:
-            model_kwargs["attn_implementation"] = "sdpa" if flex else self.attn_impl
+        implementation = self.attn_impl or ("flex_attention" if torch.cuda.is_available() else "sdpa")
+        flash = implementation not in ("flex_attention", "sdpa", "eager")
+        model_kwargs["attn_implementation"] = implementation if flash else "sdpa"
         model = TurnPredictor.load(Path(model_dir), **model_kwargs)
-        if flex:
-            model.config._attn_implementation = "flex_attention"
-            model.model.config._attn_implementation = "flex_attention"
+        if not flash:
+            model.set_attention(implementation)
         return model
 
 

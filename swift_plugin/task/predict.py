@@ -59,7 +59,7 @@ def load_predictor(
     """The trained model in evaluation mode."""
     model = TurnPredictor.load(model_dir, dtype=dtype, device_map=device, attn_implementation="sdpa")
     if attn_impl != "sdpa":
-        model.config._attn_implementation = model.model.config._attn_implementation = attn_impl
+        model.set_attention(attn_impl)
     return load_checkpoint(model, checkpoint).eval().requires_grad_(False)
 
 

@@ -9,27 +9,57 @@ from pathlib import Path
 
 import torch
 from swift.trainers import Trainer
+from swift.utils import get_logger
+from torch.utils.data import DataLoader
 
 from swift_plugin.cache.fingerprint import weights_fingerprint
 from swift_plugin.cache.manifest import Manifest
 from swift_plugin.errors import InputError
 from swift_plugin.model.loss import loss_weight, multi_horizon_loss, transition_loss, transition_weight
-from swift_plugin.task.checkpoint import reload_checkpoint
+from swift_plugin.task.checkpoint import predictor_of, reload_checkpoint
 from swift_plugin.task.collator import OpenStreamCollator
 from swift_plugin.task.metrics import ABSENT
-from swift_plugin.task.compat import engine_state_may_lack_frozen, engine_state_without_frozen
+from swift_plugin.task.compat import (
+    draw_apart,
+    engine_state_may_lack_frozen,
+    engine_state_without_frozen,
+    every_row_on_a_rank,
+    seed_ranks_apart,
+)
 from swift_plugin.task.optimizer import HEAD_GROUP
 from swift_plugin.task.sharding import checkpoint_tensors
+
+logger = get_logger()
 
 
 class TurnTrainer(Trainer):
     def __init__(self, model, args, *positional, **kwargs) -> None:
+        self._packed = predictor_of(model).config._attn_implementation == "flex_attention"
         super().__init__(model, args, *positional, **kwargs)
+        seed_ranks_apart(args)
         # `compute_loss` divides by what the whole step holds, so nothing may divide again (transformers#37766).
         self.model_accepts_loss_kwargs = True
         self.loss_config = args.turn_options.loss_config()
         self._anchors_seen, self._logged_at = 0, time.monotonic()
         self._check_weights(args)
+        self._fuse_layers(args.turn_options.fused_layers)
+
+    def _fuse_layers(self, wanted: bool | None) -> None:
+        """Fuse and compile the decoder layers: by default on a GPU, where it is faster by far.
+
+        Raises:
+            InputError: asked for by name, and not to be had with these adapters or this engine.
+        """
+        on_gpu = self.args.device.type == "cuda"
+        if not (on_gpu if wanted is None else wanted):
+            return
+        reason = predictor_of(self.model).fuse_layers(compile=on_gpu)
+        if reason is None:
+            logger.info(f"decoder layers: fused{' and compiled' if on_gpu else ''}")
+        elif wanted:
+            raise InputError(f"turn_fused_layers: not possible here, {reason}; drop it")
+        else:
+            logger.info(f"decoder layers: transformers' and PEFT's own, since {reason}")
 
     def _check_weights(self, args) -> None:
         """The sessions were cached with the towers of this checkpoint."""
@@ -45,8 +75,16 @@ class TurnTrainer(Trainer):
     def _get_data_collator(self, args, template) -> OpenStreamCollator:
         return OpenStreamCollator(
             shared=args.turn_options.layout == "shared",
-            packed=self.model_info.config.thinker_config.text_config._attn_implementation == "flex_attention",
+            packed=self._packed,
         )
+
+    def get_train_dataloader(self, skip_batches: int = 0) -> DataLoader:
+        with every_row_on_a_rank(self):
+            return draw_apart(super().get_train_dataloader(skip_batches))
+
+    def _get_dataloader(self, *args, **kwargs) -> DataLoader:
+        """The loader for evaluation."""
+        return draw_apart(super()._get_dataloader(*args, **kwargs))
 
     def _get_num_items_in_batch(self, batch_samples: list[dict], device: torch.device) -> torch.Tensor | None:
         """The denominators of a whole optimizer step, over its batches and over all ranks, float32 [2].

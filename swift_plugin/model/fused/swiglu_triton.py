@@ -8,8 +8,10 @@ import triton.language as tl
 
 from swift_plugin.model.fused.dropout import BITS, MULTIPLIER_1, MULTIPLIER_2, threshold
 
-_ROWS, _COLUMNS = 64, 128  # of a tile
-_ROW_CHUNKS = 8  # programs that share the rows of a block of columns in the backward pass
+# Tiles, warps and stages that were fastest on an H200 for 12,288 tokens of the 3B shape.
+_FORWARD = {"ROWS": 32, "COLUMNS": 128, "num_warps": 4, "num_stages": 3}
+_BACKWARD = {"ROWS": 16, "COLUMNS": 64, "num_warps": 4, "num_stages": 3}
+_ROW_CHUNKS = 32  # programs that share the rows of a block of columns in the backward pass
 
 
 @triton.jit
@@ -101,16 +103,14 @@ def _common(lora_a: torch.Tensor, probability: float) -> dict:
         "M1": MULTIPLIER_1,
         "M2": MULTIPLIER_2,
         "BITS": BITS,
-        "ROWS": _ROWS,
-        "COLUMNS": _COLUMNS,
     }
 
 
 def forward(gate_up: torch.Tensor, lora_a: torch.Tensor, seed: torch.Tensor, probability: float) -> torch.Tensor:
     num_rows, (rank, width) = gate_up.shape[0], lora_a.shape
     out = gate_up.new_empty(num_rows, width + rank)
-    grid = (triton.cdiv(num_rows, _ROWS),)
-    _forward_kernel[grid](gate_up, lora_a, seed, out, num_rows, width, num_warps=8, **_common(lora_a, probability))
+    grid = (triton.cdiv(num_rows, _FORWARD["ROWS"]),)
+    _forward_kernel[grid](gate_up, lora_a, seed, out, num_rows, width, **_common(lora_a, probability), **_FORWARD)
     return out
 
 
@@ -119,12 +119,12 @@ def backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     num_rows, (rank, width) = gate_up.shape[0], lora_a.shape
     gate_up_grad = torch.empty_like(gate_up)
-    rows_per_chunk = triton.cdiv(triton.cdiv(num_rows, _ROW_CHUNKS), _ROWS) * _ROWS
+    rows_per_chunk = triton.cdiv(triton.cdiv(num_rows, _ROW_CHUNKS), _BACKWARD["ROWS"]) * _BACKWARD["ROWS"]
     # One part a chunk, added up afterwards in a fixed order: atomic additions would differ from run to run.
     parts = torch.empty(_ROW_CHUNKS, rank, width, device=grad.device, dtype=torch.float32)
-    grid = (triton.cdiv(width, _COLUMNS), _ROW_CHUNKS)
+    grid = (triton.cdiv(width, _BACKWARD["COLUMNS"]), _ROW_CHUNKS)
     _backward_kernel[grid](
-        grad, gate_up, lora_a, seed, gate_up_grad, parts, num_rows, rows_per_chunk, width, num_warps=8,
-        **_common(lora_a, probability),
+        grad, gate_up, lora_a, seed, gate_up_grad, parts, num_rows, rows_per_chunk, width,
+        **_common(lora_a, probability), **_BACKWARD,
     )  # fmt: skip
     return gate_up_grad, parts.sum(dim=0).to(lora_a.dtype)
