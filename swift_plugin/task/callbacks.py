@@ -64,8 +64,12 @@ class SummaryCallback(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         self._started, self._first_step = time.monotonic(), state.global_step
+        self._evaluation_seconds = 0.0
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:
+        self._evaluation_seconds += (metrics or {}).get("eval_runtime", 0.0)
 
     def on_train_end(self, args, state, control, **kwargs) -> None:
         peaks = self._peak_memory()
@@ -74,7 +78,7 @@ class SummaryCallback(TrainerCallback):
 
     def _summary(self, args, state, peaks: list[float]) -> dict[str, Any]:
         trainer, options = self.trainer, args.turn_options
-        seconds = time.monotonic() - self._started
+        seconds = time.monotonic() - self._started - self._evaluation_seconds
         updates = state.global_step - self._first_step
         evaluations = [entry for entry in state.log_history if "eval_loss" in entry]
         anchors_per_epoch = sum(len(tails) for tails in trainer.train_dataset["tails"])
@@ -90,13 +94,17 @@ class SummaryCallback(TrainerCallback):
             "initial_eval_loss": evaluations[0]["eval_loss"] if evaluations else None,
             "final_eval_loss": evaluations[-1]["eval_loss"] if evaluations else None,
             "best_eval_loss": min((entry["eval_loss"] for entry in evaluations), default=None),
-            "seconds": seconds,
+            "seconds": seconds,  # of training; evaluation is counted apart
+            "evaluation_seconds": self._evaluation_seconds,
             "updates": updates,
             "updates_per_second": updates / seconds,
             "anchors_per_second": anchors_per_epoch * (state.epoch or 0) * updates / max(state.global_step, 1) / seconds,
             "world_size": args.world_size,
             "per_device_train_batch_size": args.per_device_train_batch_size,
             "gradient_accumulation_steps": args.gradient_accumulation_steps,
+            "global_batch_size": args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size,
+            "initial_adapter": args.adapters[0] if args.adapters else None,
+            "initial_head": options.head_checkpoint or (args.adapters[0] if args.adapters else None),
             "resumed_from_step": self._first_step,
             "peak_cuda_allocated_gib": peaks,
             "best_metric": state.best_metric,
