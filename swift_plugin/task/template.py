@@ -8,6 +8,7 @@ import torch
 from swift.template import Template, TemplateMeta
 from swift.utils import get_logger
 
+from swift_plugin.errors import InputError
 from swift_plugin.task.loader import TEMPLATE_TYPE
 
 logger = get_logger()
@@ -20,6 +21,11 @@ class TurnTemplate(Template):
         """ms-swift reads generation options from the environment here; this task has none."""
 
     def encode(self, inputs: dict[str, Any], return_template_inputs: bool = False, return_length: bool = False):
+        """Raises:
+        InputError: a request for text, as `swift infer` and `swift deploy` make.
+        """
+        if not isinstance(inputs, dict) or "tails" not in inputs:
+            raise InputError("this model predicts turns of a cached session and writes no text; use swift-turn predict")
         return inputs
 
     def print_inputs(self, inputs: dict[str, Any]) -> None:
