@@ -25,9 +25,9 @@ class Ranking:
             threshold * num_units + unit, return_index=True, return_inverse=True, return_counts=True
         )
         hits = np.bincount(piece[positive], minlength=len(key))
-        self._unit, self._count = unit[first_row], count
+        self._unit, self._count = unit[first_row], count.astype(np.int32)
         self._with_hits = np.flatnonzero(hits)
-        self._hits = hits[self._with_hits]
+        self._hits = hits[self._with_hits].astype(np.int32)
         # Only thresholds that hold a positive add to either sum.
         used = np.unique(threshold[positive])
         self._starts = np.searchsorted(key // num_units, used, side="left")
@@ -38,37 +38,49 @@ class Ranking:
     def resample(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """
         Args:
-            weights: int64 [R, U], how often each resample draws each unit.
+            weights: int [R, U], how often each resample draws each unit; less than 2**30 rows in all.
 
         Returns:
             average precision and ROC AUC, float64 [R] each; NaN where a resample has no positive, or for ROC AUC no
             negative.
         """
         results = np.full((2, len(weights)), np.nan)
-        weight = np.empty(len(self._unit), np.int64)  # filled anew by each resample: fresh pages would cost more
-        hit_weight = np.empty(len(self._hits), np.int64)
-        rows = np.zeros(len(weight) + 1, np.int64)
-        hits = np.zeros(len(hit_weight) + 1, np.int64)
+        weights = weights.astype(np.int32)
+        # Arrays that each resample fills anew: with fresh ones, or wider ones, the loop takes nearly twice as long.
+        weight, rows = (np.zeros(len(self._unit) + extra, np.int32) for extra in (0, 1))
+        hit_weight, hits = (np.zeros(len(self._hits) + extra, np.int32) for extra in (0, 1))
+        rows_to, rows_before, hits_to, hits_before = np.empty((4, len(self._ends)), np.int32)
+        new_hits, factor, divisor = np.empty((3, len(self._ends)))
         for number, unit_weight in enumerate(weights):
             np.take(unit_weight, self._unit, out=weight, mode="clip")  # "raise", the default, copies `out`
             np.take(weight, self._with_hits, out=hit_weight, mode="clip")
             np.cumsum(np.multiply(weight, self._count, out=weight), out=rows[1:])
             np.cumsum(np.multiply(hit_weight, self._hits, out=hit_weight), out=hits[1:])
-            total, negatives = hits[-1], rows[-1] - hits[-1]
+            total, negatives = float(hits[-1]), float(rows[-1] - hits[-1])
             if total == 0:
                 continue
-            rows_to, hits_to, hits_before = rows.take(self._ends), hits.take(self._last), hits.take(self._first)
-            new_hits = hits_to - hits_before
-            precision = hits_to / np.maximum(rows_to, 1)  # no rows, no hits
-            results[0, number] = _dot(new_hits, precision) / total
+            np.take(rows, self._ends, out=rows_to, mode="clip")
+            np.take(rows, self._starts, out=rows_before, mode="clip")
+            np.take(hits, self._last, out=hits_to, mode="clip")
+            np.take(hits, self._first, out=hits_before, mode="clip")
+            np.subtract(hits_to, hits_before, out=new_hits)
+
+            np.copyto(factor, hits_to)
+            np.copyto(divisor, rows_to)
+            np.maximum(divisor, 1, out=divisor)  # no rows, no hits
+            results[0, number] = _dot(new_hits, np.divide(factor, divisor, out=factor)) / total
+
+            # A positive is ranked under the negatives before its threshold, and half under those at it: with the
+            # negatives up to it, twice under are (rows_before - hits_before) + (rows_to - hits_to).
+            rows_to += rows_before
+            rows_to -= hits_before
+            rows_to -= hits_to
+            np.copyto(factor, rows_to)
             if negatives:
-                misses_before, misses_to = rows.take(self._starts) - hits_before, rows_to - hits_to
-                # A positive is ranked under the negatives before its threshold, and half under those at it.
-                twice_under = _dot(new_hits, misses_before + misses_to)
-                results[1, number] = 1 - float(twice_under) / (2 * float(total) * float(negatives))
+                results[1, number] = 1 - _dot(new_hits, factor) / (2 * total * negatives)
         return results[0], results[1]
 
 
-def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _dot(left: np.ndarray, right: np.ndarray) -> float:
     """Without BLAS, whose threads would fight with those of the caller."""
-    return np.einsum("i,i->", left, right)
+    return float(np.einsum("i,i->", left, right))
