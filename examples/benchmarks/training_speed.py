@@ -94,7 +94,9 @@ def write_cache(folder: Path, *, blocks: int, hidden: int, spec: StreamSpec, gri
     def random(rows: int) -> torch.Tensor:
         return (torch.randn(rows, hidden, generator=generator) * 0.05).to(dtype)
 
-    files = {"text.safetensors": ([], {"prefix": random(PREFIX_TEXT + 2), "closure": random(CLOSURE_TEXT + 2)})}
+    special = 1 if spec.video_fps is None else 2  # tokens that open and close the stream
+    text = {"prefix": random(PREFIX_TEXT + special), "closure": random(CLOSURE_TEXT + special)}
+    files = {"text.safetensors": ([], text)}
     for start in range(0, blocks, 32):
         members = list(range(start, min(start + 32, blocks)))
         tensors = {"audio": random(len(members) * row_count(audio_rows(10)))}
