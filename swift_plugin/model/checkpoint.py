@@ -47,7 +47,7 @@ def read_head(source: Path) -> tuple[TurnHeadConfig, dict[str, torch.Tensor]]:
     """
     if source.suffix in _REFERENCE_SUFFIXES:
         return _read_reference_head(source)
-    folder = source if source.is_dir() else source.parent
+    folder = source.parent if source.name == HEAD_WEIGHTS else source
     weights, config_file = folder / HEAD_WEIGHTS, folder / HEAD_CONFIG
     for file in (weights, config_file):
         if not file.is_file():
