@@ -15,6 +15,7 @@ from swift_plugin.errors import InputError
 from swift_plugin.model.checkpoint import read_head
 from swift_plugin.task.checkpoint import ADAPTER_CONFIG
 from swift_plugin.task.compat import join_deepspeed_to_gloo
+from swift_plugin.task.metrics import metric_names
 
 logger = get_logger()
 
@@ -23,6 +24,9 @@ OPTIMIZER = "turn"
 EVAL_METRIC = "turn"
 SUMMARY_CALLBACK = "turn_summary"
 FIRST_STEP_CALLBACK = "turn_first_step"
+
+_RESUMED = ("trainer_state.json", "scheduler.pt")
+_LOWER_IS_BETTER = ("brier", "ece")
 
 # Reason -> options of ms-swift with the values that this task can do with.
 _UNUSED = {
@@ -87,6 +91,8 @@ class TurnTrainingArguments(TrainingArguments):
             raise InputError("contradictory or wrong options: " + "; ".join(problems))
         self.optimizer = OPTIMIZER
         self.eval_metric = EVAL_METRIC
+        if (self.metric_for_best_model or "").removeprefix("eval_").startswith(_LOWER_IS_BETTER):
+            self.greater_is_better = False  # ms-swift takes every metric without "loss" in its name for a score
         self.label_names = ["labels"]  # under PEFT the Trainer finds none by itself (huggingface/transformers#33420)
         self.callbacks = [*self.callbacks, FIRST_STEP_CALLBACK, SUMMARY_CALLBACK]
         if self.turn_options.freeze_thinker:
@@ -130,6 +136,9 @@ class TurnTrainingArguments(TrainingArguments):
         for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "lora_rank"):
             if getattr(self, name) < 1:
                 found.append(f"--{name} {getattr(self, name)} must be at least 1")
+        names = metric_names(transition_auxiliary=options.head_transition_auxiliary)
+        if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in names:
+            found.append(f"--metric_for_best_model {self.metric_for_best_model}: not among {', '.join(names[:3])}, …, {names[-1]}")
         if options.freeze_thinker and self.adapters:
             found.append("turn_freeze_thinker with --adapters: a frozen Thinker has no adapter; start from turn_head_checkpoint")
         if options.lora_last_n_layers and self.adapters:
@@ -151,6 +160,15 @@ class TurnTrainingArguments(TrainingArguments):
                 read_head(Path(head))
             except InputError as error:
                 found.append(str(error))
+        if self.resume_from_checkpoint and not self.resume_only_model:
+            # transformers would begin at step 0 without the one, and with a new optimizer without the other.
+            parts = [*_RESUMED, *([] if self.deepspeed else ["optimizer.pt"])]
+            missing = [name for name in parts if not (Path(self.resume_from_checkpoint) / name).is_file()]
+            found += [
+                f"{Path(self.resume_from_checkpoint) / name}: no such file; resume from a checkpoint that is complete, or "
+                "add --resume_only_model true to go on with a new optimizer"
+                for name in missing
+            ]
         if len(self.adapters) > 1:
             found.append(f"--adapters {' '.join(self.adapters)}: pass one checkpoint to go on from")
         sources = [("adapters", folder) for folder in self.adapters[:1] if not options.freeze_thinker]

@@ -8,7 +8,7 @@ from sklearn.metrics import average_precision_score
 from swift.metrics.base import EvalMetrics
 from transformers.trainer_utils import EvalPrediction
 
-from swift_plugin.evaluation.metrics import turn_metrics
+from swift_plugin.evaluation.metrics import name_values, turn_metrics
 from swift_plugin.model.loss import (
     LossConfig,
     loss_weight,
@@ -17,6 +17,7 @@ from swift_plugin.model.loss import (
     transition_targets,
     transition_weight,
 )
+from swift_plugin.stream.spec import NUM_CLASSES, NUM_HORIZONS
 
 ABSENT = float("inf")  # stands in the labels where a row of the dataset has fewer than ten anchors
 
@@ -44,6 +45,15 @@ class TurnMetrics(EvalMetrics):
         if transitions is not None:
             metrics |= transition_metrics(torch.from_numpy(transitions[present]).double(), labels, config)
         return metrics
+
+
+def metric_names(*, transition_auxiliary: bool) -> list[str]:
+    """All names that an evaluation can give, for `--metric_for_best_model`."""
+    cells, rows = np.zeros((NUM_HORIZONS, NUM_CLASSES)), np.zeros(NUM_HORIZONS)
+    values = name_values(
+        average_precision=cells, roc_auc=cells, balanced_accuracy=rows, log_loss=rows, brier=rows, ece=rows
+    )
+    return ["loss", *values, *(["transition_loss", "transition_AP"] if transition_auxiliary else [])]
 
 
 def transition_metrics(logits: torch.Tensor, labels: torch.Tensor, config: LossConfig) -> dict[str, float]:
