@@ -134,8 +134,8 @@ class TurnTrainingArguments(TrainingArguments):
     def _contradictions(self) -> list[str]:
         options, found = self.turn_options, []
         for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps", "lora_rank"):
-            if getattr(self, name) < 1:
-                found.append(f"--{name} {getattr(self, name)} must be at least 1")
+            if (value := getattr(self, name)) is not None and value < 1:  # None: ms-swift chooses
+                found.append(f"--{name} {value} must be at least 1")
         names = metric_names(transition_auxiliary=options.head_transition_auxiliary)
         if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in names:
             found.append(f"--metric_for_best_model {self.metric_for_best_model}: not among {', '.join(names[:3])}, …, {names[-1]}")
@@ -183,6 +183,11 @@ class TurnTrainingArguments(TrainingArguments):
 
     def _session_problems(self) -> list[str]:
         """One contract for all sessions, and none in both training and validation."""
+        if self.split_dataset_ratio:
+            return [
+                f"--split_dataset_ratio {self.split_dataset_ratio}: anchors of one session overlap in time, so a random "
+                "split leaks; pass other sessions with --val_dataset"
+            ]
         try:
             training, validation = (_manifests(paths) for paths in (self.dataset, self.val_dataset))
             check_same_contract({**training, **validation})
