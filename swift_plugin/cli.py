@@ -18,6 +18,7 @@ COMMANDS = {
     "sft": "swift_plugin.task.command",
     "predict": "swift_plugin.task.predict_command",
     "evaluate": "swift_plugin.evaluation.command",
+    "report": "swift_plugin.evaluation.report.command",
 }
 
 

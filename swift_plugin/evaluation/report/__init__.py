@@ -1,0 +1,1 @@
+"""One HTML file that shows how good predictions are and replays them beside the film."""
