@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from peft import PeftModel, get_peft_model_state_dict
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -88,7 +88,14 @@ def load_checkpoint(
     load_head_weights(model.turn_head, state, source=head or folder)
     if not (folder / ADAPTER_CONFIG).is_file():
         return model
-    tuned = PeftModel.from_pretrained(model, str(folder), is_trainable=is_trainable, key_mapping=_REFERENCE_NAMES)
+    _adapter_shapes(folder)  # a file that is missing or strange is told by its name, and not asked of a hub
+    tuned = PeftModel.from_pretrained(
+        model,
+        str(folder),
+        is_trainable=is_trainable,
+        key_mapping=_REFERENCE_NAMES,
+        ignore_mismatched_sizes=True,  # so that `_check_adapter` can name them
+    )
     _check_adapter(tuned, folder)
     return tuned
 
@@ -109,19 +116,34 @@ def reload_checkpoint(model: nn.Module, folder: Path) -> None:
 
 def _check_adapter(model: PeftModel, folder: Path) -> None:
     """PEFT warns of missing tensors and passes over unknown ones; here both stop the run."""
-    file = folder / SAFETENSORS_WEIGHTS_NAME
-    if not file.is_file():
-        raise InputError(f"{file}: no such file; the checkpoint is incomplete")
     tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
     expected = {name: list(tensor.shape) for name, tensor in tensors.items() if "lora_" in name}
-    with safe_open(file, framework="pt") as stored:
-        found = {_our_name(name): stored.get_slice(name).get_shape() for name in stored.keys()}
+    found = _adapter_shapes(folder)
     if wrong := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
-        name = wrong[0]
+        file, name = folder / SAFETENSORS_WEIGHTS_NAME, wrong[0]
         raise InputError(
             f"{file}: {len(wrong)} tensors do not fit, first {name}: {found.get(name, 'missing')} in the file, "
             f"{expected.get(name, 'unknown')} in the model; use the checkpoint of this model"
         )
+
+
+def _adapter_shapes(folder: Path) -> dict[str, list[int]]:
+    """Names and shapes of the adapter's file.
+
+    Raises:
+        InputError: no such file, one that cannot be read, or a tensor that is no adapter's.
+    """
+    file = folder / SAFETENSORS_WEIGHTS_NAME
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; the checkpoint is incomplete")
+    try:
+        with safe_open(file, framework="pt") as stored:
+            shapes = {name: stored.get_slice(name).get_shape() for name in stored.keys()}
+    except SafetensorError as error:
+        raise InputError(f"{file}: not readable ({error}); take the file from the checkpoint again") from None
+    if strange := sorted(name for name in shapes if not name.startswith(_PEFT_PREFIX)):
+        raise InputError(f"{file}: {strange[0]} is no tensor of an adapter; use the checkpoint of this model")
+    return {_our_name(name): shape for name, shape in shapes.items()}
 
 
 def _our_name(name: str) -> str:
