@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from swift_plugin.cache.manifest import Manifest
 from swift_plugin.errors import InputError
 from swift_plugin.files import read_json
 from swift_plugin.model.turn_predictor import TurnPredictor
-from swift_plugin.task.checkpoint import load_checkpoint
+from swift_plugin.task.checkpoint import load_checkpoint, predictor_of
 from swift_plugin.task.collator import OpenStreamCollator
 from swift_plugin.task.dataset import anchor_rows, group_by_block, target_index
 
@@ -44,13 +45,23 @@ def model_of_checkpoint(checkpoint: Path) -> str:
     Raises:
         InputError: the file is missing or names no model.
     """
+    arguments = _training_arguments(checkpoint)
+    model = arguments.get("model_dir") or arguments.get("model")
+    if not model:
+        raise InputError(f"{checkpoint / ARGS_NAME}: names no model; pass --model")
+    return model
+
+
+def dtype_of_checkpoint(checkpoint: Path) -> str | None:
+    """The `--torch_dtype` that a checkpoint was trained and evaluated with, where ms-swift's `args.json` is there."""
+    return _training_arguments(checkpoint).get("torch_dtype")
+
+
+def _training_arguments(checkpoint: Path) -> dict[str, Any]:
     for folder in (checkpoint, checkpoint.parent):
         if (folder / ARGS_NAME).is_file():
-            content = read_json(folder / ARGS_NAME)
-            model = content.get("model_dir") or content.get("model")
-            if model:
-                return model
-    raise InputError(f"{checkpoint / ARGS_NAME}: names no model; pass --model")
+            return read_json(folder / ARGS_NAME)
+    return {}
 
 
 def load_predictor(
@@ -95,10 +106,12 @@ def predict_session(
         num_workers=num_workers,
         collate_fn=_Collate(OpenStreamCollator(shared=shared, packed=packed)),
     )
-    device = next(model.parameters()).device
+    device, dtype = next(model.parameters()).device, predictor_of(model).dtype
     for batch, indices in loader:
         present, labels = batch.pop("present"), batch.pop("labels")
-        logits = model(**send_to_device(batch, device)).logits
+        # The Trainer evaluates float32 adapters on half-precision weights under autocast, so the same is done here.
+        with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):
+            logits = model(**send_to_device(batch, device)).logits
         yield PredictionBatch(
             probabilities=logits.softmax(dim=-1).cpu().numpy(),
             target_index=indices,

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="base checkpoint; default: the one in the checkpoint's args.json")
     parser.add_argument("--batch_size", type=int, default=1, help="blocks of ten anchors a batch (default: %(default)s)")
     parser.add_argument("--num_workers", type=int, default=0, help="processes that rebuild sequences (default: %(default)s)")
-    parser.add_argument("--torch_dtype", choices=("float32", "bfloat16", "float16"), help="default: that of the caches")
+    parser.add_argument("--torch_dtype", choices=("float32", "bfloat16", "float16"), help="default: that of the training")
     parser.add_argument("--attn_impl", choices=("sdpa", "flex_attention", "eager"), default="sdpa", help="default: %(default)s")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, …; default: cuda where there is one")
     parser.add_argument("--use_hf", action="store_true", help="fetch the model from Hugging Face instead of ModelScope")
@@ -35,7 +35,13 @@ def run(args: argparse.Namespace) -> None:
     from swift_plugin.cache.model_folder import find_model
     from swift_plugin.evaluation.prediction_writer import PredictionWriter
     from swift_plugin.files import refuse_existing
-    from swift_plugin.task.predict import check_model_of_cache, load_predictor, model_of_checkpoint, predict_session
+    from swift_plugin.task.predict import (
+        check_model_of_cache,
+        dtype_of_checkpoint,
+        load_predictor,
+        model_of_checkpoint,
+        predict_session,
+    )
 
     refuse_existing(args.output, overwrite=args.overwrite)
     paths = [path / MANIFEST_NAME if path.is_dir() else path for path in args.manifest]
@@ -47,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     model = load_predictor(
         args.checkpoint,
         model_dir,
-        dtype=getattr(torch, args.torch_dtype or manifests[paths[0]].dtype),
+        dtype=getattr(torch, args.torch_dtype or dtype_of_checkpoint(args.checkpoint) or manifests[paths[0]].dtype),
         device=args.device or ("cuda" if torch.cuda.is_available() else "cpu"),
         attn_impl=args.attn_impl,
     )
