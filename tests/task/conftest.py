@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from task.helpers_run import Job, Run, make_small_cache, train, train_processes
 
-# Seconds of sound: "long" has 15 blocks, "even" 14, "short" 7, "val" 5; the last one has five anchors or fewer.
+# Seconds of sound: "long" has 15 blocks, "even" 14, "short" 7, "val" 5 with an odd number of anchors; the last block has
+# fewer than ten.
 LENGTHS = {"long": 31.0, "even": 29.0, "short": 15.0, "val": 11.4}
 
 
