@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+import torch.utils.checkpoint
 from torch.utils.data import DataLoader
 from transformers import set_seed
 
@@ -57,6 +58,17 @@ def engine_state_may_lack_frozen() -> Iterator[None]:
         yield
     finally:
         trainer.deepspeed_load_checkpoint = load
+
+
+def forget_checkpointing_of_earlier_runs() -> None:
+    """Let a run have the kind of gradient checkpointing that it asks for.
+
+    ms-swift 4.6 puts its own `checkpoint` into torch once a process (`_fix_gradient_checkpointing`, "avoid double
+    patching"): a second run would get `use_reentrant` of the first.
+    """
+    original = torch.utils.checkpoint.__dict__.pop("_old_checkpoint", None)
+    if original is not None:
+        torch.utils.checkpoint.checkpoint = original
 
 
 def seed_ranks_apart(args) -> None:

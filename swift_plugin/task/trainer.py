@@ -24,6 +24,7 @@ from swift_plugin.task.compat import (
     engine_state_may_lack_frozen,
     engine_state_without_frozen,
     every_row_on_a_rank,
+    forget_checkpointing_of_earlier_runs,
     seed_ranks_apart,
 )
 from swift_plugin.task.optimizer import HEAD_GROUP
@@ -35,6 +36,7 @@ logger = get_logger()
 class TurnTrainer(Trainer):
     def __init__(self, model, args, *positional, **kwargs) -> None:
         self._packed = predictor_of(model).config._attn_implementation == "flex_attention"
+        forget_checkpointing_of_earlier_runs()
         super().__init__(model, args, *positional, **kwargs)
         seed_ranks_apart(args)
         # `compute_loss` divides by what the whole step holds, so nothing may divide again (transformers#37766).

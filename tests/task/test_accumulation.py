@@ -128,7 +128,8 @@ def test_the_transition_auxiliary_has_its_own_mean_over_a_step(run_with):
 
 def test_single_anchors_give_the_step_of_their_block(run_with):
     """Sampling by anchor makes items of one anchor; one step over the whole session is the same mean."""
-    blocks, anchors = (run_with("short", 16, 5, turn={"turn_sampling": s}, max_steps=1, adam_epsilon=1e-6) for s in ("block", "anchor"))
+    options = {"max_steps": 1, "adam_epsilon": 1e-6}
+    blocks, anchors = (run_with("short", 16, 5, turn={"turn_sampling": s}, **options) for s in ("block", "anchor"))
     difference = relative_difference(anchors.parameters(), blocks.parameters())
     print(f"anchors against blocks: parameters {difference:.1e}, loss {anchors.losses()} {blocks.losses()}")
     assert difference < EXACT

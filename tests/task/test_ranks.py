@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+import torch
 from task.helpers_run import Job, lora_b, relative_difference, train, train_processes
 
 HAS_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
@@ -43,3 +44,31 @@ def test_two_processes_give_the_metrics_of_one(launched, launch):
     worst = max(abs(a[name] - b[name]) / (abs(b[name]) + 1e-12) for a, b in zip(two, one) for name in names)
     print(f"{launch}: {len(names)} metrics, largest relative difference {worst:.1e}, mAP {two[-1]['eval_mAP']:.6f}")
     assert worst < 1e-5
+
+
+@pytest.mark.slow
+def test_every_row_is_trained_where_ranks_do_not_divide_them(tiny_checkpoint, sessions, tmp_path):
+    """Seven blocks on two ranks, in order and in one step: the place that is left over counts nothing."""
+    options = {"train_dataloader_shuffle": "false", "optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0}
+    jobs = [
+        Job(
+            model=tiny_checkpoint,
+            output=tmp_path / str(processes),
+            train=sessions["short"],
+            options={**options, "per_device_train_batch_size": 8 // processes},
+        )
+        for processes in (1, 2)
+    ]
+    one, two = train(jobs[0]), train_processes(jobs[1], processes=2)
+    update = relative_difference(lora_b(two.parameters()), lora_b(one.parameters()))
+    print(f"7 blocks on 2 ranks: update of B {update:.1e}, loss {two.losses()} {one.losses()}")
+    assert update < 1e-5
+    assert two.losses() == pytest.approx(one.losses(), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_ranks_drop_other_units(launched):
+    """Each rank goes on from a random state of its own."""
+    folder = launched("ddp").folder / "checkpoint-1"
+    states = [torch.load(folder / f"rng_state_{rank}.pth", weights_only=False)["cpu"] for rank in (0, 1)]
+    assert not torch.equal(*states)
