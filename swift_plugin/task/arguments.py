@@ -14,7 +14,7 @@ from swift_plugin.config import PREFIX, TurnOptions, forget_options_of_earlier_r
 from swift_plugin.errors import InputError
 from swift_plugin.model.checkpoint import read_head
 from swift_plugin.task.checkpoint import ADAPTER_CONFIG
-from swift_plugin.task.compat import join_deepspeed_to_gloo
+from swift_plugin.task.compat import forget_log_folder_of_earlier_runs, join_deepspeed_to_gloo
 from swift_plugin.task.metrics import metric_names
 
 logger = get_logger()
@@ -85,6 +85,7 @@ class TurnTrainingArguments(TrainingArguments):
 
     def __post_init__(self) -> None:
         forget_options_of_earlier_runs(self.model_kwargs or {})
+        forget_log_folder_of_earlier_runs()
         self.turn_options = TurnOptions.from_environment()
         problems = [*self.turn_options.problems(), *self._problems()]
         if problems:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -69,6 +70,20 @@ def forget_checkpointing_of_earlier_runs() -> None:
     original = torch.utils.checkpoint.__dict__.pop("_old_checkpoint", None)
     if original is not None:
         torch.utils.checkpoint.checkpoint = original
+
+
+_LOG_FOLDER = "TENSORBOARD_LOGGING_DIR"
+_log_folder_of_user = os.environ.get(_LOG_FOLDER)
+
+
+def forget_log_folder_of_earlier_runs() -> None:
+    """Let a run write its TensorBoard events into its own folder.
+
+    ms-swift 4.6 names the folder in the environment unless one is named there (`SftArguments._add_version`,
+    "os.environ.setdefault"): a second run of a process would write into that of the first.
+    """
+    if _log_folder_of_user is None:
+        os.environ.pop(_LOG_FOLDER, None)
 
 
 def seed_ranks_apart(args) -> None:

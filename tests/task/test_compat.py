@@ -6,8 +6,11 @@ import inspect
 
 import pytest
 import torch
+from swift.arguments import SftArguments
 from swift.dataloader import BatchSamplerShard
+from swift.pipelines import sft_main
 from swift.trainers.mixin import SwiftMixin
+from task.helpers_run import Job, untouched_process
 from torch.utils.data import DataLoader
 from transformers import Trainer
 
@@ -17,6 +20,16 @@ from swift_plugin.task import compat
 def test_ms_swift_patches_checkpointing_once():
     """Else `forget_checkpointing_of_earlier_runs` can go."""
     assert "hasattr(torch.utils.checkpoint, '_old_checkpoint')" in inspect.getsource(SwiftMixin._fix_gradient_checkpointing)
+
+
+def test_each_run_of_a_process_logs_into_its_own_folder(tiny_checkpoint, sessions, tmp_path):
+    """ms-swift names the folder once a process: else `forget_log_folder_of_earlier_runs` can go."""
+    assert "os.environ.setdefault('TENSORBOARD_LOGGING_DIR'" in inspect.getsource(SftArguments._add_version)
+    options = {"report_to": "tensorboard", "max_steps": 1, "save_strategy": "no"}
+    with untouched_process():
+        for name in ("one", "two"):
+            sft_main(Job(model=tiny_checkpoint, output=tmp_path / name, train=sessions["short"], options=options).argv())
+            assert len(list((tmp_path / name / "runs").glob("events.*"))) == 1
 
 
 def test_transformers_seeds_all_ranks_alike():
