@@ -7,7 +7,7 @@ cache, once for all workers and all ranks of a machine, and are given up when me
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from swift_plugin.cache.manifest import MANIFEST_NAME, Manifest, Shard
 from swift_plugin.cache.pieces import BlockPieces, audio_rows, fill, row_count, video_rows
 from swift_plugin.errors import InputError
 from swift_plugin.stream.layout import StreamLayout, stream_layout
+from swift_plugin.stream.spec import STEPS_PER_BLOCK
 
 TEXT_NAME = "text.safetensors"
 _OPEN_FILES = 64
@@ -70,6 +71,12 @@ class CacheReader:
         layout = stream_layout(self.manifest.shape, history=len(history), tails=tails)
         pieces = {other - block: self.pieces(other) for other in [*history, block]}
         return fill(layout, prefix=self.prefix, closure=self.closure, pieces=pieces), layout
+
+    @cached_property
+    def longest_sequence(self) -> int:
+        """Tokens of a block with a whole history and all ten anchors."""
+        shape = self.manifest.shape
+        return len(stream_layout(shape, history=shape.spec.memory_blocks, tails=tuple(range(1, STEPS_PER_BLOCK + 1))))
 
     def _places(self) -> Iterator[tuple[int, tuple[Shard, int, int]]]:
         """Each block with its shard and its first row of audio and of video there."""

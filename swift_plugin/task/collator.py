@@ -15,6 +15,7 @@ from swift_plugin.stream.masks import PADDING, arrangement
 from swift_plugin.stream.spec import NUM_HORIZONS, STEPS_PER_BLOCK
 
 _OPEN_SESSIONS = 64
+_LENGTH_MULTIPLE = 64  # of a packed row
 
 
 class OpenStreamCollator:
@@ -44,7 +45,11 @@ class OpenStreamCollator:
             reader = _reader(Path(row["manifest"]))
             for tails in split_anchors(row["tails"], shared=self.shared):
                 sequences.append(reader.sequence(row["block_index"], tails))
-        batch = _pack(sequences) if self.packed else _pad(sequences)
+        if self.packed:
+            readers = [_reader(Path(row["manifest"])) for row in rows]
+            batch = _pack(sequences, full=sum(reader.longest_sequence for reader in readers))
+        else:
+            batch = _pad(sequences)
         batch["arrangement"] = arrangement(batch["document"], batch["branch"])
         labels = torch.full((len(rows), STEPS_PER_BLOCK, NUM_HORIZONS + 1, 3), float("nan"))
         present = torch.zeros(len(rows), STEPS_PER_BLOCK, dtype=torch.bool)
@@ -67,9 +72,9 @@ def _pad(sequences: list[tuple[torch.Tensor, StreamLayout]]) -> dict[str, torch.
     return {**batch, "readout_rows": torch.cat(rows), "readout_indices": torch.cat(indices)}
 
 
-def _pack(sequences: list[tuple[torch.Tensor, StreamLayout]]) -> dict[str, torch.Tensor]:
+def _pack(sequences: list[tuple[torch.Tensor, StreamLayout]], *, full: int) -> dict[str, torch.Tensor]:
     """All sequences behind each other in one row."""
-    length = _round_up(sum(len(layout) for _, layout in sequences))
+    length = bucket_length(sum(len(layout) for _, layout in sequences), full)
     hidden_size, dtype = sequences[0][0].shape[1], sequences[0][0].dtype
     batch = _empty(1, length, hidden_size, dtype)
     indices, start = [], 0
@@ -81,10 +86,17 @@ def _pack(sequences: list[tuple[torch.Tensor, StreamLayout]]) -> dict[str, torch
     return {**batch, "readout_rows": torch.zeros_like(readout_indices), "readout_indices": readout_indices}
 
 
-def _round_up(length: int) -> int:
-    """Lengths come in steps, a sixteenth of the length at most, so that compiled graphs are few."""
-    step = max(64, 1 << (length - 1).bit_length() - 5)
-    return -(-length // step) * step
+def bucket_length(length: int, full: int) -> int:
+    """Where a packed row of `length` tokens ends, so that compiled graphs are few: eight at most for one batch size.
+
+    Args:
+        length: tokens of the batch.
+        full: tokens of a batch of as many blocks with whole histories and all ten anchors, the steady state of a long
+            session: it is filled up by less than 64 tokens. Shorter batches end at multiples of its eighth part.
+    """
+    step = -(-full // (8 * _LENGTH_MULTIPLE)) * _LENGTH_MULTIPLE
+    largest = -(-full // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
+    return min(-(-length // step) * step, largest) if length <= largest else -(-length // step) * step
 
 
 def _empty(rows: int, length: int, hidden_size: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
