@@ -15,7 +15,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests that start many processes or take long")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("slow") and not item.config.getoption("--slow"):
+        pytest.skip("slow: add --slow")
     if item.get_closest_marker("gpu"):
         import torch
 
