@@ -53,9 +53,19 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _with_underscores(words: Sequence[str]) -> list[str]:
+    """Options are written as ms-swift's, `--video_fps`; `--video-fps` is taken too, except by a command that hands on."""
+    if words and words[0] in COMMANDS and getattr(importlib.import_module(COMMANDS[words[0]]), "TAKES_REST", False):
+        return list(words)
+    options = (word.partition("=") if word.startswith("--") else (word, "", "") for word in words)
+    return [
+        "--" + name[2:].replace("-", "_") + sign + value if name.startswith("--") else name for name, sign, value in options
+    ]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
-    args, args.rest = parser.parse_known_args(argv)
+    args, args.rest = parser.parse_known_args(_with_underscores(sys.argv[1:] if argv is None else argv))
     if args.rest and not args.takes_rest:
         parser.error(f"unrecognized arguments: {' '.join(args.rest)}")
     try:

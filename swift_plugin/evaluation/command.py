@@ -38,10 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="targets (.npy) of the training sessions: fit forecasts from label history on them and show those too",
     )
     parser.add_argument(
-        "--temperature", type=Path, metavar="JSON", help="apply temperatures that --fit-temperature wrote"
+        "--temperature", type=Path, metavar="JSON", help="apply temperatures that --fit_temperature wrote"
     )
     parser.add_argument(
-        "--fit-temperature",
+        "--fit_temperature",
         type=Path,
         metavar="JSON",
         help="fit one temperature a horizon on these predictions, which should be of validation sessions",
@@ -88,7 +88,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.resamples < 1:
         raise InputError(f"--resamples {args.resamples}: at least 1 needed, 500 for intervals one can report")
     if args.temperature and args.fit_temperature:
-        raise InputError("--temperature and --fit-temperature exclude each other; fit on raw validation predictions")
+        raise InputError("--temperature and --fit_temperature exclude each other; fit on raw validation predictions")
     for output in filter(None, (args.output, args.fit_temperature)):
         if not output.parent.is_dir():
             raise InputError(f"{output}: folder {output.parent} does not exist; make it first")

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     rule = parser.add_argument_group("label rule")
     rule.add_argument(
-        "--speech-share",
+        "--speech_share",
         type=float,
         default=0.5,
         metavar="SHARE",
@@ -64,16 +64,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="rttm: which recording of several; egocom: video number of video_info.csv, or a conversation with --self",
     )
-    source.add_argument("--frame-base", type=int, choices=(0, 1), help="easycom: number of a minute's first frame (0)")
+    source.add_argument("--frame_base", type=int, choices=(0, 1), help="easycom: number of a minute's first frame (0)")
     source.add_argument(
-        "--skip-nonverbal",
+        "--skip_nonverbal",
         action="store_true",
         default=None,
         help="easycom: laughter, coughing, clearing the throat alone are no speech",
     )
-    source.add_argument("--video-info", metavar="CSV", help="egocom: video_info.csv (default: beside the labels)")
+    source.add_argument("--video_info", metavar="CSV", help="egocom: video_info.csv (default: beside the labels)")
     source.add_argument(
-        "--label-window",
+        "--label_window",
         type=float,
         choices=(0.5, 1.0),
         help="egocom: seconds that a label summarises from its time on (0.5)",

@@ -93,7 +93,7 @@ def _parse_entry(entry: Any, *, frame_base: int, offset: float) -> Turn:
         raise InputError(f"{entry!r} is not an object; give entries with Participant_ID, Start_Frame, End_Frame")
     first, last = (_number(entry, key) for key in ("Start_Frame", "End_Frame"))
     if first < frame_base:
-        raise InputError(f"Start_Frame={first} is before the first frame, {frame_base}; use --frame-base 0")
+        raise InputError(f"Start_Frame={first} is before the first frame, {frame_base}; use --frame_base 0")
     start, end = ((frame - frame_base) / FRAMES_PER_SECOND for frame in (first, last))
     if start >= MINUTE_SECONDS:
         raise InputError(f"Start_Frame={first} is past the minute's {MINUTE_SECONDS:g} s; count from each file's start")

@@ -103,7 +103,7 @@ def test_what_runs_past_its_minute_is_cut(session):
         ([entry(2, 1, float("nan"))], {}, "entry 0: End_Frame=nan is not a frame number"),
         ([entry(None, 1, 2)], {}, "entry 0: Participant_ID=None is not a participant's number"),
         ([entry(2, 9, 8)], {}, "entry 0: end=0.4 is before start=0.45"),
-        ([entry(2, 0, 8)], {"frame_base": 1}, "Start_Frame=0 is before the first frame, 1; use --frame-base 0"),
+        ([entry(2, 0, 8)], {"frame_base": 1}, "Start_Frame=0 is before the first frame, 1; use --frame_base 0"),
         ([entry(2, -1, 8)], {}, "Start_Frame=-1 is before the first frame, 0"),
         ([entry(2, 1300, 1310)], {}, "Start_Frame=1300 is past the minute's 60 s; count from each file's start"),
         ([], {"frame_base": 2}, "frame_base=2 is not 0 or 1"),

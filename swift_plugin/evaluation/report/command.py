@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--session", metavar="NAME", help="whose film or sound it is; needed where the predictions hold several"
     )
     parser.add_argument(
-        "--temperature", type=Path, metavar="JSON", help="apply temperatures that `evaluate --fit-temperature` wrote"
+        "--temperature", type=Path, metavar="JSON", help="apply temperatures that `evaluate --fit_temperature` wrote"
     )
     parser.add_argument("--resamples", type=int, default=1000, help="of the bootstrap (default: 1000)")
     parser.add_argument("--seed", type=int, default=0, help="of the bootstrap (default: 0)")
