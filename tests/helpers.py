@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from swift_plugin.cache.builder import CacheContract, build_cache
 from swift_plugin.cache.conversation import DEFAULT_QUESTION, DEFAULT_SYSTEM, tokenize_conversation
@@ -39,6 +40,11 @@ class MadeUpSession:
     def frames(self, times: Sequence[float]) -> np.ndarray:
         seeds = [[self.seed, round(time * 1000)] for time in times]
         return np.stack([np.random.default_rng(s).integers(0, 255, (*self.picture_size, 3), np.uint8) for s in seeds])
+
+
+def relative_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """‖ours − theirs‖ / ‖theirs‖ in float64."""
+    return ((ours.double() - theirs.double()).norm() / theirs.double().norm()).item()
 
 
 def made_up_targets(steps: int, *, seed: int = 0) -> np.ndarray:

@@ -7,16 +7,12 @@ frames of a film together.
 import numpy as np
 import pytest
 import torch
-from helpers import MAX_PIXELS, MIN_PIXELS, MadeUpSession, tiny_encoder
+from helpers import MAX_PIXELS, MIN_PIXELS, MadeUpSession, relative_error, tiny_encoder
 
 from swift_plugin.cache.builder import encode_audio, encode_video
 from swift_plugin.cache.pieces import audio_rows, video_rows
 from swift_plugin.errors import InputError
 from swift_plugin.stream.spec import SAMPLES_PER_STEP, StreamSpec
-
-
-def relative_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    return ((ours.double() - theirs.double()).norm() / theirs.double().norm()).item()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ Tolerance 1e-5 relative: the same float32 sums in another order.
 import numpy as np
 import pytest
 import torch
-from helpers import MAX_PIXELS, MIN_PIXELS, MadeUpSession, make_cache, tiny_encoder
+from helpers import MAX_PIXELS, MIN_PIXELS, MadeUpSession, make_cache, relative_error, tiny_encoder
 
 from swift_plugin.cache.conversation import DEFAULT_QUESTION, DEFAULT_SYSTEM
 from swift_plugin.cache.reader import CacheReader
@@ -16,10 +16,6 @@ from swift_plugin.stream.masks import CAUSAL
 from swift_plugin.task.collator import OpenStreamCollator
 
 TOLERANCE = 1e-5
-
-
-def relative_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    return ((ours.double() - theirs.double()).norm() / theirs.double().norm()).item()
 
 
 @pytest.fixture(scope="module")

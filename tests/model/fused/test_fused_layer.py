@@ -8,7 +8,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import make_cache
+from helpers import make_cache, relative_error
 from peft import LoraConfig, get_peft_model
 
 from swift_plugin.model.fused.dropout import drop, keep_mask
@@ -21,10 +21,6 @@ from swift_plugin.task.collator import OpenStreamCollator
 
 TOLERANCE = 1e-5
 ALL = r"model\.layers\.\d+\..*_proj"
-
-
-def relative_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    return ((ours.double() - theirs.double()).norm() / theirs.double().norm()).item()
 
 
 @pytest.fixture(scope="module")

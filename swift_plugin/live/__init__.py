@@ -1,1 +1,0 @@
-"""Predictions while the session is still running."""
