@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from swift.trainers import Trainer
 from swift.utils import get_logger
+from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader
 
 from swift_plugin.cache.fingerprint import weights_fingerprint
@@ -149,6 +150,8 @@ class TurnTrainer(Trainer):
             logs.update(self._head_rate())
             now = time.monotonic()
             anchors = self._anchors_seen * self.accelerator.num_processes
+            if self.args.device.type == "cuda":
+                logs["compiled_graphs"] = counters["stats"]["unique_graphs"]  # grows while lengths are new, then stays
             logs["anchors_per_second"] = round(anchors / (now - self._logged_at), 3)
             self._anchors_seen, self._logged_at = 0, now
         super().log(logs, *args, **kwargs)
