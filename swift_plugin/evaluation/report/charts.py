@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from matplotlib.ticker import MaxNLocator
 
 WIDTH, HEIGHT = 360, 236
-LEFT, RIGHT, TOP, BOTTOM = 42, 10, 10, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 20, 10, 40
 
 
 class Chart:

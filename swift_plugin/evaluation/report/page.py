@@ -8,6 +8,7 @@ from importlib import resources
 from string import Template
 
 from swift_plugin.evaluation.command import AGAINST, MODEL
+from swift_plugin.evaluation.events import OTHER, SELF
 from swift_plugin.evaluation.predictions import HORIZON_NAMES
 from swift_plugin.evaluation.report import pictures, tables
 from swift_plugin.evaluation.report.findings import Findings
@@ -15,12 +16,11 @@ from swift_plugin.evaluation.report.media import Media
 from swift_plugin.evaluation.report.minutes import rank_minutes
 from swift_plugin.evaluation.report.replay import pack_replay
 from swift_plugin.evaluation.report.words import METRICS, RUN_NAMES
-from swift_plugin.evaluation.uncertainty import Interval
-from swift_plugin.stream.spec import NUM_HORIZONS
+from swift_plugin.evaluation.uncertainty import MIN_SESSIONS, Interval
+from swift_plugin.stream.spec import CLASS_NAMES, NUM_HORIZONS
 
 SHOWN_MINUTES = 5
-HEADLINES = ("mAP", "mAP_0.4s", "log_loss", "onset_self_AP", "shift_AP")
-HEADLINE_TITLES = {
+HEADLINES = {
     "mAP": "mAP, mean of ten horizons",
     "mAP_0.4s": "mAP, 0.4 s ahead",
     "log_loss": "log loss",
@@ -66,16 +66,17 @@ def _summary(findings: Findings) -> str:
     names = findings.session_names
     sessions = f"<b>{len(names)}</b> session{'s' * (len(names) != 1)}"
     facts.append(
-        f"{sessions}, <b>{len(findings.predictions):,}</b> anchors, <b>{_duration(findings.hours)}</b> of conversation. "
+        f"{sessions}, <b>{len(findings.predictions):,}</b> anchors, <b>{_duration(findings.hours)}</b> of talk. "
         "An anchor is one moment at which the model forecasts the next ten steps of 0.2 s."
     )
     if AGAINST in findings.runs:
         facts.append("Only the anchors that both files hold are judged.")
+    units = "sessions" if findings.units.kind == "session" else "stretches of at most a minute"
     facts.append(
-        f"Intervals hold 95 % of {findings.resamples} bootstrap resamples of {findings.units.count} "
-        f"{findings.units.kind}{'s' * (findings.units.count != 1)}."
+        f"Intervals hold 95 % of {findings.resamples:,} bootstrap resamples, which draw from {findings.units.count} "
+        f"{units}."
     )
-    if findings.units.count < 6:
+    if findings.units.count < MIN_SESSIONS:
         facts.append("<b>That is too few units to trust the intervals.</b>")
     if unknown:
         facts.append(
@@ -93,13 +94,11 @@ def _duration(hours: float) -> str:
 
 def _headlines(findings: Findings) -> str:
     cards = []
-    for value in HEADLINES:
+    for value, title in HEADLINES.items():
         entry = findings.intervals[MODEL].get(value)
         other = findings.differences[AGAINST].get(value) if AGAINST in findings.runs else None
         cards.append(
-            f'<div class="card"><h3>{HEADLINE_TITLES[value]}</h3>{_estimate(entry)}'
-            + (f'<p class="versus">{_estimate_line(other)} against the other run</p>' if other else "")
-            + "</div>"
+            f'<div class="card"><h3>{title}</h3>{_estimate(entry)}{_versus(other) if other else ""}</div>'
         )
     return "".join(cards)
 
@@ -111,9 +110,9 @@ def _estimate(entry: Interval | None) -> str:
     return f'<p class="big">{tables.number(entry.value)}</p><p class="interval">95 %: {low} … {high}</p>'
 
 
-def _estimate_line(entry: Interval) -> str:
+def _versus(entry: Interval) -> str:
     value, low, high = (tables.number(part, signed=True) for part in (entry.value, entry.low, entry.high))
-    return f"{value} ({low} … {high})"
+    return f'<p class="versus">{value} against the other run<br>{low} … {high}</p>'
 
 
 def _media(media: Media | None) -> str:
@@ -168,7 +167,9 @@ def _curves(findings: Findings) -> str:
         "Each point is one threshold: of the steps in which {} speaks, the share that is found (recall), and the share "
         "of what is found that is right (precision)."
     )
-    return "".join(pictures.precision_recall(findings, index, caption.format(name)) for index, name in ((1, "self"), (2, "other")))
+    return "".join(
+        pictures.precision_recall(findings, index, caption.format(CLASS_NAMES[index])) for index in (SELF, OTHER)
+    )
 
 
 def _reliability(findings: Findings) -> str:

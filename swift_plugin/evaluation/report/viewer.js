@@ -104,10 +104,11 @@
     const now = state();
     cells.forEach((entry, run) => {
       const forecast = now.forecasts[run], title = content.runs.length > 1 ? entry.name + ": " : "";
-      entry.heading.textContent = title + (forecast ? `forecast at ${time.toFixed(1)} s` : "no forecast was made at this moment");
+      const moment = forecast ? `forecast at ${time.toFixed(1)} s` : "no forecast was made at this moment";
+      entry.heading.textContent = title + moment;
       for (let h = 0; h < HORIZONS; h++) {
         const came = now.truth[h], both = came.includes("self") && came.includes("other");
-        const who = both ? "both" : came.includes("self") ? "self" : came.includes("other") ? "other" : came.length ? "nobody" : "unknown";
+        const who = both ? "both" : came[0] ?? "unknown";
         entry.came[h].className = "is-" + who;
         entry.came[h].textContent = { both: "s+o", self: "s", other: "o", nobody: "–", unknown: "?" }[who];
         entry.came[h].title = who;
@@ -146,7 +147,8 @@
     const tints = { self: color("self"), other: color("other"), grid: color("grid") };
     context.scale(scale, scale);
     for (let x = 0; x < width; x++) {
-      const from = Math.floor(x * steps.length / width), to = Math.max(from + 1, Math.floor((x + 1) * steps.length / width));
+      const from = Math.floor(x * steps.length / width);
+      const to = Math.max(from + 1, Math.floor((x + 1) * steps.length / width));
       let self = 0, other = 0, known = 0;
       for (let k = from; k < to; k++) {
         if (steps[k] & SELF) self++;
@@ -184,7 +186,7 @@
     const { context, width, height } = prepare(timeline);
     const size = pixelsPerStep(), now = nowAt(), current = anchorStep();
     const first = Math.floor(time / STEP - now / size) - 1, last = Math.ceil(time / STEP + (width - now) / size) + 1;
-    const ink = { ink: color("ink"), soft: color("soft"), grid: color("grid"), rule: color("rule"), against: color("against") };
+    const ink = Object.fromEntries(["card", "ink", "soft", "grid", "rule", "against"].map((name) => [name, color(name)]));
     context.font = "11px system-ui, sans-serif";
 
     context.fillStyle = ink.grid;
@@ -202,13 +204,13 @@
       const top = 8 + lane * 74, base = top + 66, full = 44;
       const tint = color(name);
       for (let step = first; step <= last; step++) {
-        const x = stepX(step);
+        const x = Math.round(stepX(step)), wide = Math.round(stepX(step + 1)) - x; // whole pixels leave no seams
         if (truthAt(step) & bit) {
           context.fillStyle = tint;
-          context.fillRect(x, top, size + 0.5, 16);
-        } else if (!truthAt(step)) {
+          context.fillRect(x, top, wide, 16);
+        } else if (!truthAt(step) && step >= session.first) {
           context.fillStyle = ink.rule;
-          context.fillRect(x, top + 7, size + 0.5, 2);
+          context.fillRect(x, top + 7, wide, 2);
         }
         const ahead = step > current ? step - current - 1 : lead;
         if (ahead >= HORIZONS) continue;
@@ -219,17 +221,19 @@
           if (run === 0) {
             context.globalAlpha = 0.38;
             context.fillStyle = tint;
-            context.fillRect(x, y, size + 0.5, base - y);
+            context.fillRect(x, y, wide, base - y);
             context.globalAlpha = 1;
           }
           context.fillStyle = run === 0 ? tint : ink.against;
-          context.fillRect(x, y - 1, size + 0.5, 2);
+          context.fillRect(x, y - 1, wide, 2);
         });
       }
       context.fillStyle = ink.rule;
       context.fillRect(0, base, width, 1);
-      context.fillStyle = ink.soft;
-      context.fillText(name, 6, top + 30);
+      context.fillStyle = ink.card;
+      context.fillRect(0, top + 18, 42, 15);
+      context.fillStyle = tint;
+      context.fillText(name, 6, top + 29);
     });
     context.fillStyle = ink.ink;
     context.fillRect(now - 1, 0, 2, height - 20);
@@ -312,7 +316,8 @@
   function onPointer(canvas, timeOf) {
     const go = (event) => jump(timeOf(event.clientX - canvas.getBoundingClientRect().left));
     canvas.addEventListener("click", go);
-    if (canvas === overview) canvas.addEventListener("pointermove", (event) => { if (event.buttons & 1) go(event); });
+    if (canvas !== overview) return; // the other one moves under the pointer
+    canvas.addEventListener("pointermove", (event) => { if (event.buttons & 1) go(event); });
   }
 
   function onKey(event) {
@@ -331,7 +336,9 @@
   [overview, timeline].forEach((canvas) => { canvas.dataset.height = canvas.getAttribute("height"); });
   content.sessions.forEach((entry, k) => byId("session").add(new Option(entry.name, k)));
   byId("session-label").hidden = content.sessions.length < 2;
-  for (let h = 0; h < HORIZONS; h++) byId("lead").add(new Option(((h + 1) * STEP).toFixed(1) + " s", h, h === lead, h === lead));
+  for (let h = 0; h < HORIZONS; h++) byId("lead").add(new Option(((h + 1) * STEP).toFixed(1) + " s", h));
+  byId("lead").value = lead;
+  byId("second-run").hidden = content.runs.length < 2;
   buildPanels();
   byId("play").addEventListener("click", () => setPlaying(!playing));
   byId("back").addEventListener("click", () => step(-1));

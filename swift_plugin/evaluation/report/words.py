@@ -58,7 +58,7 @@ METRICS = (
         False,
         "Mean −log of the probability of what came. 0 is perfect, 1.099 is a third for each class.",
     ),
-    Metric("brier", "Brier score", False, "Squared distance between the forecast and what came, 0 … 2; lower is better."),
+    Metric("brier", "Brier score", False, "Squared distance of the forecast to what came, 0 … 2; 0 is perfect."),
     Metric(
         "ece",
         "calibration error (ECE)",
