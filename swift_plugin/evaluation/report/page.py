@@ -20,6 +20,7 @@ from swift_plugin.evaluation.uncertainty import MIN_SESSIONS, Interval
 from swift_plugin.stream.spec import CLASS_NAMES, NUM_HORIZONS
 
 SHOWN_MINUTES = 5
+SCRIPTS = ("session.js", "canvas.js", "viewer.js")
 HEADLINES = {
     "mAP": "mAP, mean of ten horizons",
     "mAP_0.4s": "mAP, 0.4 s ahead",
@@ -52,7 +53,7 @@ def build_page(findings: Findings, media: Media | None, session_of_media: str | 
         event_curve=_event_curve(findings),
         trade_off=_trade_off(findings),
         minutes=_minutes(findings),
-        script=_text("viewer.js"),
+        script="".join(_text(name) for name in SCRIPTS),
     )
 
 

@@ -1,59 +1,23 @@
 "use strict";
-// Replays truth and forecasts beside the film. What the bytes mean stands in replay.py.
+// Replays truth and forecasts beside the film.
 (() => {
-  const STEP = 0.2, HORIZONS = 10, NAMES = ["nobody", "self", "other"];
-  const NOBODY = 1, SELF = 2, OTHER = 4, ANCHOR = 8;
   const byId = (id) => document.getElementById(id);
   const content = JSON.parse(byId("replay").textContent);
   const media = byId("media");
   const overview = byId("overview"), timeline = byId("timeline");
+  const opened = [];
   let session = null, time = 0, playing = false, clockStart = 0, lead = 1, overviewPicture = null;
   let mediaFails = false, ownSeek = false;
 
-  function bytes(text) {
-    const raw = atob(text), result = new Uint8Array(raw.length);
-    for (let k = 0; k < raw.length; k++) result[k] = raw.charCodeAt(k);
-    return result;
-  }
-
-  // A session's bytes are decoded when it is shown for the first time.
-  function load(packed) {
-    if (packed.steps) return packed;
-    packed.steps = bytes(packed.truth);
-    packed.forecasts = packed.runs.map(bytes);
-    packed.rowOf = new Int32Array(packed.steps.length).fill(-1);
-    let row = 0;
-    packed.steps.forEach((step, k) => { if (step & ANCHOR) packed.rowOf[k] = row++; });
-    packed.truth = packed.runs = null;
-    return packed;
-  }
-
-  const firstTime = () => (session.first + 1) * STEP;
-  const lastTime = () => (session.first + session.steps.length) * STEP;
   const hasMedia = () => media !== null && !mediaFails && session.name === content.media_session;
-  const stepAt = (seconds) => Math.floor(seconds / STEP + 1e-6);
-  // The anchor at step i has seen steps 0..i, so at t seconds the newest one is the step that ended last.
-  const anchorStep = () => stepAt(time) - 1;
-  const truthAt = (step) => {
-    const bits = session.steps[step - session.first];
-    return bits === undefined ? 0 : bits & 7;
-  };
-
-  // [nobody, self, other] in 0..1 of horizon 0..9 of the anchor at a step; null where none was made.
-  function forecastAt(run, step, horizon) {
-    const row = session.rowOf[step - session.first];
-    if (row === undefined || row < 0) return null;
-    const place = (row * HORIZONS + horizon) * 2, data = session.forecasts[run];
-    return [Math.max(0, 255 - data[place] - data[place + 1]) / 255, data[place] / 255, data[place + 1] / 255];
-  }
 
   function state() {
-    const step = anchorStep(), ahead = [...Array(HORIZONS).keys()];
+    const step = anchorStepAt(time), ahead = [...Array(HORIZONS).keys()];
     return {
       session: session.name, time, step, playing,
-      truth: ahead.map((h) => NAMES.filter((_, c) => truthAt(step + 1 + h) & (1 << c))),
+      truth: ahead.map((h) => NAMES.filter((_, c) => session.truthAt(step + 1 + h) & (1 << c))),
       forecasts: content.runs.map((_, run) => {
-        const rows = ahead.map((h) => forecastAt(run, step, h));
+        const rows = ahead.map((h) => session.forecastAt(run, step, h));
         return rows[0] ? rows : null;
       }),
     };
@@ -122,139 +86,16 @@
     });
   }
 
-  // ---- canvases
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
-
-  function prepare(canvas) {
-    const scale = window.devicePixelRatio || 1, width = canvas.clientWidth, height = Number(canvas.dataset.height);
-    if (canvas.width !== Math.round(width * scale)) {
-      canvas.width = Math.round(width * scale);
-      canvas.height = Math.round(height * scale);
-      canvas.style.height = height + "px";
-    }
-    const context = canvas.getContext("2d");
-    context.setTransform(scale, 0, 0, scale, 0, 0);
-    context.clearRect(0, 0, width, height);
-    return { context, width, height };
-  }
-
-  // One pass over the session for each width and theme; a frame only copies the picture.
-  function paintOverview(width, height) {
-    const picture = document.createElement("canvas"), scale = window.devicePixelRatio || 1;
-    picture.width = Math.round(width * scale);
-    picture.height = Math.round(height * scale);
-    const context = picture.getContext("2d"), steps = session.steps, half = height / 2;
-    const tints = { self: color("self"), other: color("other"), grid: color("grid") };
-    context.scale(scale, scale);
-    for (let x = 0; x < width; x++) {
-      const from = Math.floor(x * steps.length / width);
-      const to = Math.max(from + 1, Math.floor((x + 1) * steps.length / width));
-      let self = 0, other = 0, known = 0;
-      for (let k = from; k < to; k++) {
-        if (steps[k] & SELF) self++;
-        if (steps[k] & OTHER) other++;
-        if (steps[k] & 7) known++;
-      }
-      const count = to - from, full = half - 3;
-      context.fillStyle = tints.self;
-      context.fillRect(x, half - 1 - full * self / count, 1, full * self / count);
-      context.fillStyle = tints.other;
-      context.fillRect(x, half + 1, 1, full * other / count);
-      if (!known) {
-        context.fillStyle = tints.grid;
-        context.fillRect(x, 0, 1, height);
-      }
-    }
-    return picture;
-  }
-
-  function drawOverview() {
-    const { context, width, height } = prepare(overview);
-    overviewPicture ??= paintOverview(width, height);
-    context.drawImage(overviewPicture, 0, 0, width, height);
-    const x = (time / STEP - session.first) / session.steps.length * width;
-    context.fillStyle = color("ink");
-    context.fillRect(Math.min(width - 2, Math.max(0, x - 1)), 0, 2, height);
-  }
-
-  const pixelsPerStep = () => (timeline.clientWidth < 560 ? 6.5 : 8);
-  const nowAt = () => Math.round(timeline.clientWidth * 0.6);
-  const timeAtX = (x) => time + (x - nowAt()) / pixelsPerStep() * STEP;
-  const stepX = (step) => nowAt() + (step - time / STEP) * pixelsPerStep();
-
-  function drawTimeline() {
-    const { context, width, height } = prepare(timeline);
-    const size = pixelsPerStep(), now = nowAt(), current = anchorStep();
-    const first = Math.floor(time / STEP - now / size) - 1, last = Math.ceil(time / STEP + (width - now) / size) + 1;
-    const ink = Object.fromEntries(["card", "ink", "soft", "grid", "rule", "against"].map((name) => [name, color(name)]));
-    context.font = "11px system-ui, sans-serif";
-
-    context.fillStyle = ink.grid;
-    context.fillRect(stepX(current + 1), 0, size * HORIZONS, height - 20);
-    const every = size * 5 < 36 ? 2 : 1;
-    for (let second = Math.ceil(first * STEP); second <= last * STEP; second++) {
-      if (second % every || second < 0) continue;
-      const x = stepX(second / STEP);
-      context.fillStyle = ink.rule;
-      context.fillRect(x, 0, 1, height - 20);
-      context.fillStyle = ink.soft;
-      context.fillText(clock(second, 0), x - 9, height - 6);
-    }
-    [[1, SELF, "self"], [2, OTHER, "other"]].forEach(([c, bit, name], lane) => {
-      const top = 8 + lane * 74, base = top + 66, full = 44;
-      const tint = color(name);
-      for (let step = first; step <= last; step++) {
-        const x = Math.round(stepX(step)), wide = Math.round(stepX(step + 1)) - x; // whole pixels leave no seams
-        if (truthAt(step) & bit) {
-          context.fillStyle = tint;
-          context.fillRect(x, top, wide, 16);
-        } else if (!truthAt(step) && step >= session.first) {
-          context.fillStyle = ink.rule;
-          context.fillRect(x, top + 7, wide, 2);
-        }
-        const ahead = step > current ? step - current - 1 : lead;
-        if (ahead >= HORIZONS) continue;
-        content.runs.forEach((_, run) => {
-          const forecast = forecastAt(run, step - ahead - 1, ahead);
-          if (!forecast) return;
-          const y = base - forecast[c] * full;
-          if (run === 0) {
-            context.globalAlpha = 0.38;
-            context.fillStyle = tint;
-            context.fillRect(x, y, wide, base - y);
-            context.globalAlpha = 1;
-          }
-          context.fillStyle = run === 0 ? tint : ink.against;
-          context.fillRect(x, y - 1, wide, 2);
-        });
-      }
-      context.fillStyle = ink.rule;
-      context.fillRect(0, base, width, 1);
-      context.fillStyle = ink.card;
-      context.fillRect(0, top + 18, 42, 15);
-      context.fillStyle = tint;
-      context.fillText(name, 6, top + 29);
-    });
-    context.fillStyle = ink.ink;
-    context.fillRect(now - 1, 0, 2, height - 20);
-  }
-
-  function clock(seconds, digits) {
-    const whole = Math.floor(seconds + 1e-6), hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60;
-    const rest = (seconds - hours * 3600 - minutes * 60 + 1e-9).toFixed(digits).padStart(digits ? 3 + digits : 2, "0");
-    return (hours ? hours + ":" + String(minutes).padStart(2, "0") : minutes) + ":" + rest;
-  }
-
   function draw() {
     byId("clock").textContent = clock(Math.floor(time * 10 + 1e-6) / 10, 1);
-    drawOverview();
-    drawTimeline();
+    overviewPicture = drawOverview(overview, session, time, overviewPicture);
+    drawTimeline(timeline, session, time, lead);
     drawPanels();
   }
 
   // ---- time
   function moveTo(seconds) {
-    time = Math.min(Math.max(seconds, Math.min(firstTime(), hasMedia() ? 0 : Infinity)), lastTime());
+    time = Math.min(Math.max(seconds, Math.min(session.start, hasMedia() ? 0 : Infinity)), session.end);
   }
 
   function jump(seconds) {
@@ -288,18 +129,18 @@
   function tick() {
     if (!playing) return;
     moveTo(hasMedia() ? media.currentTime : (performance.now() - clockStart) / 1000);
-    if (time >= lastTime()) setPlaying(false);
+    if (time >= session.end) setPlaying(false);
     draw();
     if (playing) requestAnimationFrame(tick);
   }
 
   function show(index) {
     if (playing) setPlaying(false);
-    session = load(content.sessions[index]);
+    session = opened[index] ??= new Session(content.sessions[index]); // decoded when it is shown for the first time
     byId("session").value = index;
     overviewPicture = null;
     if (media) media.parentElement.hidden = !hasMedia();
-    jump(firstTime());
+    jump(session.start);
   }
 
   // "#session=NAME&t=SECONDS": a moment that a link can name.
@@ -307,7 +148,7 @@
     const wanted = new URLSearchParams(location.hash.slice(1));
     if (!wanted.has("t")) return;
     const index = content.sessions.findIndex((entry) => entry.name === wanted.get("session"));
-    if (index >= 0 && content.sessions[index] !== session) show(index);
+    if (index >= 0 && content.sessions[index].name !== session.name) show(index);
     jump(Number(wanted.get("t")) || 0);
     byId("viewer").scrollIntoView();
   }
@@ -346,7 +187,7 @@
   byId("session").addEventListener("change", (event) => show(Number(event.target.value)));
   byId("lead").addEventListener("change", (event) => { lead = Number(event.target.value); draw(); });
   onPointer(overview, (x) => (session.first + x / overview.clientWidth * session.steps.length) * STEP);
-  onPointer(timeline, timeAtX);
+  onPointer(timeline, (x) => time + secondsFromNow(x, timeline.clientWidth));
   document.addEventListener("keydown", onKey, true);
   if (media) {
     for (const name of ["play", "pause", "ended"]) {
