@@ -41,7 +41,7 @@ class Chart:
         self._legend: list[tuple[str, str]] = []
 
     def line(self, x: Sequence[float], y: Sequence[float], style: str, name: str | None = None) -> None:
-        """A line; it breaks where y is not finite. With a name it enters the legend."""
+        """A line; it breaks where y is not finite. With a name it enters the legend, also where it is empty."""
         pen_is_down, path = False, []
         for point in zip(x, y):
             if not all(map(math.isfinite, point)):
@@ -52,7 +52,7 @@ class Chart:
         if path:
             self._marks.append(f'<path class="line {style}" d="{"".join(path)}"/>')
         if name:
-            self._legend.append((style, name))
+            self._legend.append((style, name if path else f"{name}: no such point"))
 
     def band(self, x: Sequence[float], low: Sequence[float], high: Sequence[float], style: str) -> None:
         """The area between two lines, over the points that have both."""

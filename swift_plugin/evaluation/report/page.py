@@ -96,11 +96,10 @@ def _duration(hours: float) -> str:
 def _headlines(findings: Findings) -> str:
     cards = []
     for value, title in HEADLINES.items():
-        entry = findings.intervals[MODEL].get(value)
-        other = findings.differences[AGAINST].get(value) if AGAINST in findings.runs else None
-        cards.append(
-            f'<div class="card"><h3>{title}</h3>{_estimate(entry)}{_versus(other) if other else ""}</div>'
-        )
+        estimate = _estimate(findings.intervals[MODEL].get(value)) + _cases(findings, value)
+        if AGAINST in findings.runs and value in findings.differences[AGAINST]:
+            estimate += _versus(findings.differences[AGAINST][value])
+        cards.append(f'<div class="card"><h3>{title}</h3>{estimate}</div>')
     return "".join(cards)
 
 
@@ -108,7 +107,17 @@ def _estimate(entry: Interval | None) -> str:
     if entry is None:
         return '<p class="big">–</p><p class="interval">nothing of this kind in the data</p>'
     low, high = tables.number(entry.low), tables.number(entry.high)
-    return f'<p class="big">{tables.number(entry.value)}</p><p class="interval">95 %: {low} … {high}</p>'
+    value = tables.number(entry.value)
+    return f'<p class="big">{value}</p><p class="interval">95 %: <span>{low} … {high}</span></p>'
+
+
+def _cases(findings: Findings, value: str) -> str:
+    """How many events an average precision rests on: where all cases happen it is 1, whatever was forecast."""
+    values, event = findings.evaluations[MODEL].values, value.removesuffix("_AP")
+    if f"{event}_asked" not in values:
+        return ""
+    happened, asked = (f"{values[f'{event}_{count}']:,.0f}" for count in ("happened", "asked"))
+    return f'<p class="interval">{happened} of {asked} cases happened</p>'
 
 
 def _versus(entry: Interval) -> str:

@@ -79,7 +79,7 @@ def test_the_numbers_are_those_of_evaluate(folder):
     for name in ("mAP", "AP_self_0.4s", "ece_2.0s", "onset_self_AP", "overlap_ROC"):
         assert f"these predictions/{name}" in found
     value, low, high = content["intervals"]["mAP"]
-    assert f"<p class=\"big\">{value:.3f}</p><p class=\"interval\">95 %: {low:.3f} … {high:.3f}</p>" in page
+    assert f'<p class="big">{value:.3f}</p><p class="interval">95 %: <span>{low:.3f} … {high:.3f}</span>' in page
     value, low, high = content["against"]["difference"]["log_loss_0.4s"]
     shown = f">{value:+.3f}</data>".replace("-", "−")
     assert shown in page and f"<small>{low:+.3f} … {high:+.3f}</small>".replace("-", "−") in page
@@ -90,7 +90,7 @@ def test_the_page_needs_nothing_from_outside_and_escapes_names(folder):
     assert not re.search(r"https?://|@import|url\(|<link|<img|<iframe", page)
     assert page.count("<script") == page.count("</script>") == 2  # the name of a session ends neither
     assert "<b>a & b</b>" not in page and html.escape(NASTY) in page
-    assert "$" not in re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)  # every place of the template is filled
+    assert "$" not in re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)  # the template is filled
 
 
 def test_small_media_are_inside_and_large_ones_beside(folder):
