@@ -215,7 +215,7 @@ def _trade_off(findings: Findings) -> str:
     curve = findings.evaluations[MODEL].trade_off
     count = f"{curve.turns} turns in {curve.stretches} stretches of others' talk"
     charts = pictures.trade_off(
-        findings, f"{count}. A turn that is missed waits for ever, so a line ends where half of the turns are missed."
+        findings, "Over the turns that are taken; how many those are stands in the other picture. Down and left is better."
     ) + pictures.turns_taken(findings, f"{count}. Up and to the left is better.")
     return f'<div class="charts">{charts}</div>{tables.trade_off_table(findings)}'
 

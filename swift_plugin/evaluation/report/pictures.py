@@ -91,21 +91,21 @@ def reliability(evaluation: Evaluation, horizon: int, name: str, caption: str) -
 
 
 def trade_off(findings: Findings, caption: str) -> str:
-    """Median delay over all turns against the share of false starts, for the runs and the baselines."""
+    """Median delay of the turns that are taken against the share of false starts, for the runs and the baselines."""
     curves = {name: findings.evaluations[name].trade_off for name in [*findings.baselines, *reversed(findings.runs)]}
-    delays = [curve.median_delay_of_all[np.isfinite(curve.median_delay_of_all)] for curve in curves.values()]
+    delays = [curve.median_delay[np.isfinite(curve.median_delay)] for curve in curves.values()]
     longest = max((float(delay.max()) for delay in delays if delay.size), default=1.0)
     chart = Chart(
         title="False starts against waiting",
         x_label="false starts, share of all stretches",
-        y_label="median delay of all turns, s",
+        y_label="median delay of taken turns, s",
         x_range=(0, 1),
         y_range=(0, max(longest * 1.05, 0.4)),
         x_format=_percent,
     )
     for number, (name, curve) in enumerate(curves.items()):
         style = f"base-{number}" if name in findings.baselines else "run" if name == MODEL else "against"
-        chart.line(curve.false_share, curve.median_delay_of_all, style, RUN_NAMES.get(name, name))
+        chart.line(curve.false_share, curve.median_delay, style, RUN_NAMES.get(name, name))
     return chart.render(caption)
 
 
