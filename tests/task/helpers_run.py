@@ -25,11 +25,11 @@ from swift_plugin.cache.manifest import MANIFEST_NAME
 PLUGIN = Path(__file__).resolve().parents[2] / "swift_plugin" / "plugin.py"
 
 
-def make_small_cache(folder: Path, checkpoint: Path, *, end: float, seed: int = 0) -> Path:
+def make_small_cache(folder: Path, checkpoint: Path, *, end: float, seed: int = 0, memory_seconds: float = 2) -> Path:
     """A cache of sound alone, short words and one block of history, so that a step takes a second; gives its manifest."""
     encoder = tiny_encoder(checkpoint)
     arguments = cache_arguments(
-        folder, checkpoint, encoder=encoder, memory_seconds=2, video_fps=None, spans=[(0.0, end)], seed=seed
+        folder, checkpoint, encoder=encoder, memory_seconds=memory_seconds, video_fps=None, spans=[(0.0, end)], seed=seed
     )
     conversation = tokenize_conversation(encoder.processor, system="s", question="q", has_video=False)
     contract = dataclasses.replace(arguments["contract"], system="s", question="q")
