@@ -54,16 +54,16 @@ def run(args: argparse.Namespace) -> None:
     from swift_plugin.files import write_json
 
     _check(args)
-    forecasts = _load(args)
-    baselines = _add_baselines(args.baselines, forecasts)
-    units, evaluations = _evaluate(args, forecasts)
+    forecasts = load_forecasts(args)
+    baselines = add_baselines(args.baselines, forecasts)
+    units, evaluations = evaluate_forecasts(args, forecasts)
     _print(args, forecasts[MODEL], units, evaluations, baselines)
     if args.fit_temperature:
         _fit_temperature(args, forecasts[MODEL])
     write_json(args.output, _describe(args, forecasts[MODEL], units, evaluations, baselines))
 
 
-def _load(args: argparse.Namespace) -> dict[str, Predictions]:
+def load_forecasts(args: argparse.Namespace) -> dict[str, Predictions]:
     """The predictions under `MODEL`, and the anchors that both files have where there is another one."""
     from swift_plugin.evaluation.calibration import TemperatureScaling
     from swift_plugin.evaluation.evaluate import common_anchors, with_probabilities
@@ -95,7 +95,7 @@ def _check(args: argparse.Namespace) -> None:
         refuse_existing(output, overwrite=args.overwrite)
 
 
-def _add_baselines(paths: list[Path], forecasts: dict[str, Predictions]) -> list[str]:
+def add_baselines(paths: list[Path], forecasts: dict[str, Predictions]) -> list[str]:
     """Fit the baselines and add what they say; returns their names."""
     if not paths:
         return []
@@ -130,7 +130,7 @@ def _refuse_evaluated(paths: list[Path], sessions: list[np.ndarray], predictions
                 )
 
 
-def _evaluate(args: argparse.Namespace, forecasts: dict[str, Predictions]) -> tuple[Units, dict[str, Evaluation]]:
+def evaluate_forecasts(args: argparse.Namespace, forecasts: dict[str, Predictions]) -> tuple[Units, dict[str, Evaluation]]:
     from swift_plugin.evaluation.evaluate import evaluate
     from swift_plugin.evaluation.uncertainty import NUM_CELLS, draw_weights, resampling_units
 

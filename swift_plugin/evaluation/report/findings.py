@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from functools import cached_property
 
-from swift_plugin.evaluation.command import AGAINST, MODEL, _add_baselines, _evaluate, _load
+from swift_plugin.evaluation.command import AGAINST, MODEL, add_baselines, evaluate_forecasts, load_forecasts
 from swift_plugin.evaluation.evaluate import Evaluation, paired_differences
 from swift_plugin.evaluation.predictions import Predictions
 from swift_plugin.evaluation.uncertainty import Interval, Units
@@ -68,9 +68,9 @@ def find(args: argparse.Namespace) -> Findings:
     Raises:
         InputError: a file that is missing or does not fit the others.
     """
-    forecasts = _load(args)
-    baselines = _add_baselines(args.baselines, forecasts)
-    units, evaluations = _evaluate(args, forecasts)
+    forecasts = load_forecasts(args)
+    baselines = add_baselines(args.baselines, forecasts)
+    units, evaluations = evaluate_forecasts(args, forecasts)
     files = {MODEL: str(args.predictions)} | ({AGAINST: str(args.against)} if args.against else {})
     return Findings(
         files=files,
