@@ -49,8 +49,11 @@ def read_json(path: Path) -> Any:
 
 
 def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:

@@ -64,15 +64,19 @@ def anchor_rows(path: Path, *, require_future: bool = True) -> Dataset:
 
     Args:
         path: the manifest.
-        require_future: leave out anchors without ten future steps; otherwise what is missing there is NaN.
+        require_future: leave out anchors without ten future steps; otherwise their targets are unknown, NaN, so that
+            measuring predictions counts the anchors that evaluation in training counts.
     """
     manifest = Manifest.load(path)
     targets = session_targets(path, manifest)
-    padded = np.concatenate([targets, np.full((NUM_HORIZONS, 3), np.nan, np.float32)])
+    unknown = np.full((NUM_HORIZONS + 1, 3), np.nan, np.float32)
     anchors = [anchor for anchor in manifest.anchors if anchor.has_future_target or not require_future]
     if not anchors:
         raise InputError(f"{path}: no anchor has ten future target steps; cache a longer session")
-    windows = [padded[anchor.target_index : anchor.target_index + NUM_HORIZONS + 1] for anchor in anchors]
+    windows = [
+        targets[anchor.target_index : anchor.target_index + NUM_HORIZONS + 1] if anchor.has_future_target else unknown
+        for anchor in anchors
+    ]
     return Dataset.from_dict(
         {
             "manifest": [str(path)] * len(anchors),

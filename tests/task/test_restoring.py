@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from task.helpers_run import Job, digest, start, train, train_processes
 
 from swift_plugin.errors import InputError
+from swift_plugin.evaluation.metrics import turn_metrics
 from swift_plugin.evaluation.predictions import Predictions
 from swift_plugin.task.metrics import TurnMetrics
 
@@ -116,9 +117,15 @@ def test_two_ranks_resume_to_the_same_bits(tiny_checkpoint, sessions, tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_predict_in_a_new_process_gives_what_evaluation_saw(tiny_checkpoint, sessions, tmp_path, monkeypatch, dtype):
     """Blocks whose anchors all have a future make the same batches in both, and then every bit is the same."""
-    seen = []
+    seen, metrics = [], []
     compute = TurnMetrics.compute_metrics
-    monkeypatch.setattr(TurnMetrics, "compute_metrics", lambda self, output: seen.append(output) or compute(self, output))
+
+    def compute_and_keep(self, output):
+        seen.append(output)
+        metrics.append(compute(self, output))
+        return metrics[-1]
+
+    monkeypatch.setattr(TurnMetrics, "compute_metrics", compute_and_keep)
     options = {"max_steps": 2, "save_steps": 2, "eval_steps": 2, "per_device_eval_batch_size": 1, "torch_dtype": dtype}
     run = train(job(tiny_checkpoint, sessions, tmp_path / "out", **options))
     output = tmp_path / "predictions.npz"
@@ -136,6 +143,10 @@ def test_predict_in_a_new_process_gives_what_evaluation_saw(tiny_checkpoint, ses
     rest = int((~np.isinf(seen[-1].label_ids[4]).any(axis=(1, 2))).sum())
     assert rest == 7
     np.testing.assert_allclose(probabilities[40 : 40 + rest], evaluated[4, :rest], rtol=1e-5 if dtype == "float32" else 1e-2)
+    if dtype == "float32":  # and `swift-turn evaluate` says of them what the Trainer said
+        measured = turn_metrics(predictions.probabilities, predictions.targets)
+        for name, value in measured.items():
+            assert metrics[-1][name] == pytest.approx(value, abs=1e-6, nan_ok=True), name
 
 
 @pytest.mark.parametrize(
