@@ -17,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--manifest", type=Path, required=True, nargs="+", help="turn_manifest.json of one or more sessions")
     parser.add_argument("--output", type=Path, required=True, help="predictions, .npz or .parquet")
     parser.add_argument("--model", help="base checkpoint; default: the one in the checkpoint's args.json")
+    parser.add_argument(
+        "--temperature", type=Path, metavar="JSON", help="apply the temperatures that `evaluate --fit_temperature` wrote"
+    )
     parser.add_argument("--batch_size", type=int, default=1, help="blocks of ten anchors a batch (default: %(default)s)")
     parser.add_argument("--num_workers", type=int, default=0, help="processes that rebuild sequences (default: %(default)s)")
     parser.add_argument("--torch_dtype", choices=("float32", "bfloat16", "float16"), help="default: that of the training")
@@ -33,6 +36,7 @@ def run(args: argparse.Namespace) -> None:
 
     from swift_plugin.cache.manifest import MANIFEST_NAME, Manifest, check_same_contract
     from swift_plugin.cache.model_folder import find_model
+    from swift_plugin.evaluation.calibration import TemperatureScaling
     from swift_plugin.evaluation.prediction_writer import PredictionWriter
     from swift_plugin.files import refuse_existing
     from swift_plugin.task.predict import (
@@ -44,6 +48,7 @@ def run(args: argparse.Namespace) -> None:
     )
 
     refuse_existing(args.output, overwrite=args.overwrite)
+    calibration = None if args.temperature is None else TemperatureScaling.load(args.temperature)
     paths = [path / MANIFEST_NAME if path.is_dir() else path for path in args.manifest]
     manifests = {path: Manifest.load(path) for path in paths}
     check_same_contract(manifests)
@@ -65,6 +70,7 @@ def run(args: argparse.Namespace) -> None:
             total = -(-len(manifests[path].blocks.steps) // args.batch_size)
             for batch in track(batches, total=total, description=names[number]):
                 session = np.full(len(batch.target_index), number, dtype=np.int32)
-                writer.add(batch.probabilities, batch.target_index, session, batch.targets)
+                probabilities = batch.probabilities if calibration is None else calibration.apply(batch.probabilities)
+                writer.add(probabilities, batch.target_index, session, batch.targets)
                 count += len(batch.target_index)
     print(f"{args.output}: {count} anchors of {len(paths)} sessions")
