@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
+from swift_plugin.cache.manifest import Manifest
 from swift_plugin.errors import InputError
 from swift_plugin.files import read_json
 
@@ -47,3 +48,21 @@ def weights_fingerprint(model_dir: Path) -> str:
         digest.update(rows.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
+
+def check_weights(manifests: dict[Path, Manifest], model_dir: Path) -> None:
+    """Refuse sessions that were cached with the towers of another checkpoint.
+
+    Args:
+        manifests: by the path that the message names.
+        model_dir: the checkpoint that is run on them.
+
+    Raises:
+        InputError: names the manifest, the model that it was built with, and this one.
+    """
+    fingerprint = weights_fingerprint(model_dir)
+    for path, manifest in manifests.items():
+        if manifest.weights_fingerprint != fingerprint:
+            raise InputError(
+                f"{path}: cached with other tower weights ({manifest.model_id}) than those of {model_dir}; "
+                "build the cache again, or use the model that it was built with"
+            )

@@ -190,7 +190,7 @@ class TurnTrainingArguments(TrainingArguments):
                 "split leaks; pass other sessions with --val_dataset"
             ]
         try:
-            training, validation = (_manifests(paths) for paths in (self.dataset, self.val_dataset))
+            training, validation = (load_manifests(paths) for paths in (self.dataset, self.val_dataset))
             check_same_contract({**training, **validation})
         except InputError as error:
             return [str(error)]
@@ -203,6 +203,7 @@ class TurnTrainingArguments(TrainingArguments):
         ]
 
 
-def _manifests(datasets: list[str]) -> dict[Path, Manifest]:
+def load_manifests(datasets: list[str]) -> dict[Path, Manifest]:
+    """The manifests of `--dataset` or `--val_dataset`, with or without `#N`, by their full paths."""
     paths = [Path(dataset.rsplit("#", 1)[0]).resolve() for dataset in datasets]
     return {path: Manifest.load(path) for path in paths}

@@ -40,13 +40,12 @@ class OpenStreamCollator:
             `readout_indices` [N] in the order of the rows and of their tails; `labels` [len(rows), 10, 11, 3], the
             targets of each row, and `present` [len(rows), 10], which of them are there: a row has up to ten anchors.
         """
+        readers = [_reader(Path(row["manifest"])) for row in rows]
         sequences = []
-        for row in rows:
-            reader = _reader(Path(row["manifest"]))
+        for row, reader in zip(rows, readers):
             for tails in split_anchors(row["tails"], shared=self.shared):
                 sequences.append(reader.sequence(row["block_index"], tails))
         if self.packed:
-            readers = [_reader(Path(row["manifest"])) for row in rows]
             batch = _pack(sequences, full=sum(reader.longest_sequence for reader in readers))
         else:
             batch = _pad(sequences)

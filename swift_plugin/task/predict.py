@@ -13,8 +13,6 @@ from accelerate.utils import send_to_device
 from torch import nn
 from torch.utils.data import DataLoader
 
-from swift_plugin.cache.fingerprint import weights_fingerprint
-from swift_plugin.cache.manifest import Manifest
 from swift_plugin.errors import InputError
 from swift_plugin.files import read_json
 from swift_plugin.model.turn_predictor import TurnPredictor
@@ -72,17 +70,6 @@ def load_predictor(
     if attn_impl != "sdpa":
         model.set_attention(attn_impl)
     return load_checkpoint(model, checkpoint).eval().requires_grad_(False)
-
-
-def check_model_of_cache(manifest_path: Path, manifest: Manifest, model_dir: Path) -> None:
-    """Raises:
-    InputError: the cache was built with other tower weights.
-    """
-    if manifest.weights_fingerprint != weights_fingerprint(model_dir):
-        raise InputError(
-            f"{manifest_path}: cached with other tower weights ({manifest.model_id}) than those of {model_dir}; "
-            "build the cache again, or pass the --model that it was built with"
-        )
 
 
 @torch.inference_mode()

@@ -34,13 +34,13 @@ def run(args: argparse.Namespace) -> None:
     import torch
     from rich.progress import track
 
+    from swift_plugin.cache.fingerprint import check_weights
     from swift_plugin.cache.manifest import MANIFEST_NAME, Manifest, check_same_contract
     from swift_plugin.cache.model_folder import find_model
     from swift_plugin.evaluation.calibration import TemperatureScaling
     from swift_plugin.evaluation.prediction_writer import PredictionWriter
     from swift_plugin.files import refuse_existing
     from swift_plugin.task.predict import (
-        check_model_of_cache,
         dtype_of_checkpoint,
         load_predictor,
         model_of_checkpoint,
@@ -53,8 +53,7 @@ def run(args: argparse.Namespace) -> None:
     manifests = {path: Manifest.load(path) for path in paths}
     check_same_contract(manifests)
     model_dir = find_model(args.model or model_of_checkpoint(args.checkpoint), use_hf=args.use_hf)
-    for path, manifest in manifests.items():
-        check_model_of_cache(path, manifest, model_dir)
+    check_weights(manifests, model_dir)
     model = load_predictor(
         args.checkpoint,
         model_dir,

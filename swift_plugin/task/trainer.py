@@ -13,10 +13,10 @@ from swift.utils import get_logger
 from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader
 
-from swift_plugin.cache.fingerprint import weights_fingerprint
-from swift_plugin.cache.manifest import Manifest
+from swift_plugin.cache.fingerprint import check_weights
 from swift_plugin.errors import InputError
 from swift_plugin.model.loss import loss_weight, multi_horizon_loss, transition_loss, transition_weight
+from swift_plugin.task.arguments import load_manifests
 from swift_plugin.task.checkpoint import predictor_of, reload_checkpoint
 from swift_plugin.task.collator import OpenStreamCollator
 from swift_plugin.task.metrics import ABSENT
@@ -44,7 +44,7 @@ class TurnTrainer(Trainer):
         self.model_accepts_loss_kwargs = True
         self.loss_config = args.turn_options.loss_config()
         self._anchors_seen, self._logged_at = 0, time.monotonic()
-        self._check_weights(args)
+        check_weights(load_manifests([*args.dataset, *args.val_dataset]), Path(model.model_dir))
         self._fuse_layers(args.turn_options.fused_layers)
 
     def _fuse_layers(self, wanted: bool | None) -> None:
@@ -63,17 +63,6 @@ class TurnTrainer(Trainer):
             raise InputError(f"turn_fused_layers: not possible here, {reason}; drop it")
         else:
             logger.info(f"decoder layers: transformers' and PEFT's own, since {reason}")
-
-    def _check_weights(self, args) -> None:
-        """The sessions were cached with the towers of this checkpoint."""
-        fingerprint = weights_fingerprint(Path(self.model.model_dir))
-        for dataset in [*args.dataset, *args.val_dataset]:
-            manifest = Manifest.load(Path(dataset.rsplit("#", 1)[0]))
-            if manifest.weights_fingerprint != fingerprint:
-                raise InputError(
-                    f"{dataset}: cached with other tower weights ({manifest.model_id}) than those of {self.model.model_dir}; "
-                    "build the cache again, or train the model that it was built with"
-                )
 
     def _get_data_collator(self, args, template) -> OpenStreamCollator:
         return OpenStreamCollator(

@@ -104,7 +104,7 @@ def test_the_check_waits_for_a_rate_above_zero(tiny_checkpoint, sessions, tmp_pa
         "lr_scheduler_type": "constant_with_warmup",
     }
     run = train(Job(model=tiny_checkpoint, output=tmp_path / "out", train=sessions["short"], options=options))
-    first, second = (torch.load(run.folder / f"checkpoint-{n}" / "scheduler.pt")["_last_lr"] for n in (1, 2))
+    first, second = (torch.load(run.folder / f"checkpoint-{n}" / "scheduler.pt", weights_only=True)["_last_lr"] for n in (1, 2))
     assert first[0] < second[0]
     one, two = (checkpoint_parameters(run.folder / f"checkpoint-{n}") for n in (1, 2))
     assert not any(tensor.any() for tensor in lora_b(one).values())

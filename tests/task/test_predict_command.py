@@ -61,3 +61,10 @@ def test_an_output_that_is_there_is_kept(folder, capsys):
     assert predict(folder, "kept.npz") == 2
     assert "--overwrite" in capsys.readouterr().err
     assert (folder / "kept.npz").read_bytes() == before
+
+
+def test_a_cache_of_other_towers_is_refused(folder, load_example, tmp_path, capsys):
+    other = load_example("make_tiny_checkpoint").make_tiny_checkpoint(tmp_path / "other", seed=1)
+    assert predict(folder, "other.npz", "--model", str(other)) == 2
+    assert "cached with other tower weights (tiny) than those of" in capsys.readouterr().err
+    assert not (folder / "other.npz").exists()
