@@ -25,6 +25,7 @@ class MadeUpSession:
 
     has_film = True
     picture_size = (60, 80)
+    opening: dict = {}
 
     def __init__(self, source: Path, spans: Sequence[tuple[float, float]], *, seed: int = 0) -> None:
         self.sources = [source]
@@ -67,6 +68,7 @@ def cache_arguments(
     memory_seconds: float = 8,
     video_fps: float | None = 2.0,
     seed: int = 0,
+    tails: bool = True,
     encoder: PieceEncoder | None = None,
 ) -> dict:
     """Writes targets into `folder`, and gives what `build_cache` takes for the cache beside them."""
@@ -87,7 +89,7 @@ def cache_arguments(
         "session": MadeUpSession(targets_path, spans, seed=seed),
         "encoder": encoder,
         "conversation": tokenize_conversation(
-            encoder.processor, system=DEFAULT_SYSTEM, question=DEFAULT_QUESTION, has_video=video_fps is not None
+            encoder.features.processor, system=DEFAULT_SYSTEM, question=DEFAULT_QUESTION, has_video=video_fps is not None
         ),
         "contract": CacheContract(
             model_id="tiny",
@@ -97,6 +99,7 @@ def cache_arguments(
             video_max_pixels=MAX_PIXELS,
             system=DEFAULT_SYSTEM,
             question=DEFAULT_QUESTION,
+            tails=tails,
             target_path="../targets.npy",
             target_steps=steps,
             label_rule=None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,18 @@ import torch
 from safetensors.torch import save_file
 
 from swift_plugin.cache.conversation import Conversation
+from swift_plugin.cache.encode import PieceRequest, encode_pieces, piece_inputs, read_pieces
 from swift_plugin.cache.manifest import MANIFEST_NAME, Manifest, Shard
-from swift_plugin.cache.pieces import audio_rows, video_rows
+from swift_plugin.cache.media import media_record
+from swift_plugin.cache.pieces import BlockPieces, audio_rows, row_count, video_rows
+from swift_plugin.cache.pipeline import prepare_ahead
 from swift_plugin.cache.reader import TEXT_NAME
 from swift_plugin.cache.towers import PieceEncoder
 from swift_plugin.errors import InputError
 from swift_plugin.files import read_json, sha256, write_atomically, write_json
 from swift_plugin.media.session import Session
 from swift_plugin.stream.anchors import SessionBlocks, list_anchors, session_blocks
-from swift_plugin.stream.spec import BLOCK_SECONDS, SAMPLES_PER_STEP, STEP_SECONDS, StreamSpec
+from swift_plugin.stream.spec import STEP_SECONDS, StreamSpec
 
 PLAN_NAME = "build_plan.json"  # what an unfinished cache was started with; gone when it is finished
 BLOCKS_PER_SHARD = 32
@@ -37,6 +42,7 @@ class CacheContract:
         spec: the time grid.
         video_min_pixels, video_max_pixels: bounds of a frame's size after resizing.
         system, question: the words around the stream.
+        tails: cache every tail; otherwise only what stands in a history, for training with an online tail.
         target_path: as written into the manifest, relative to it where it can be.
         target_steps: T.
         label_rule: the sidecar of the targets.
@@ -49,6 +55,7 @@ class CacheContract:
     video_max_pixels: int
     system: str
     question: str
+    tails: bool
     target_path: str
     target_steps: int
     label_rule: dict[str, Any] | None
@@ -63,9 +70,14 @@ def build_cache(
     contract: CacheContract,
     spans: Sequence[tuple[float, float]] | None = None,
     batch_blocks: int = 8,
+    num_workers: int = 4,
+    on_start: Callable[[int, int], None] = lambda blocks, size: None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Manifest:
     """Build the cache of one session.
+
+    Media are read in one thread, their features computed in others and shards written in a last one, while the
+    towers run in this one.
 
     Args:
         folder: made where needed. Shards of an earlier run with the same plan are kept.
@@ -75,30 +87,54 @@ def build_cache(
         contract: see `CacheContract`.
         spans: intervals of the session to cache, in seconds; all of its media by default.
         batch_blocks: blocks that go through the towers together.
+        num_workers: threads that compute log-mels and patches.
+        on_start: called once with the number of blocks and the bytes that they will take.
         on_progress: called with the blocks done and their total.
 
     Raises:
-        InputError: an unfinished cache with another plan lies in `folder`.
+        InputError: an unfinished cache with another plan lies in `folder`; the disk is too small.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     spans = [list(span) for span in (session.spans if spans is None else spans)]
     blocks = session_blocks(spans)
     if not blocks.steps:
         raise InputError(f"{session.sources[0]}: shorter than one step of {STEP_SECONDS} s; record a longer session")
     grid_height, grid_width = _grid_size(session, spans[0][0], encoder, contract.spec)
-    plan = _plan(contract, encoder, session, spans, (grid_height, grid_width))
+    plan = _plan(contract, encoder, session, spans, (grid_height, grid_width), folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    requests = {
+        block: PieceRequest.cached(block, steps, contract.spec, tails=contract.tails)
+        for block, steps in blocks.steps.items()
+    }
+    chunks = list(_chunks(sorted(requests), BLOCKS_PER_SHARD))
+    paths = [folder / f"shard-{number:05d}.safetensors" for number in range(len(chunks))]
+    size = cache_bytes(plan, blocks)
     _start_or_continue(folder, plan)
+    _check_room(folder, size - sum(path.stat().st_size for path in paths if path.is_file()))
+    on_start(len(requests), size)
 
     shards = [_write_text(folder, encoder, conversation)]
-    done, total = 0, len(blocks.steps)
-    for number, members in enumerate(_chunks(sorted(blocks.steps), BLOCKS_PER_SHARD)):
-        path = folder / f"shard-{number:05d}.safetensors"
-        if not path.is_file():
-            shard_tensors = _encode_blocks(session, encoder, contract.spec, blocks, members, batch_blocks)
-            write_atomically(path, lambda partial, tensors=shard_tensors: save_file(tensors, partial))
-        shards.append(Shard(file=path.name, blocks=members, bytes=path.stat().st_size, sha256=sha256(path)))
-        done += len(members)
-        on_progress(done, total)
+    missing = {path for path in paths if not path.is_file()}
+    batches = [
+        [requests[block] for block in batch]
+        for members, path in zip(chunks, paths)
+        if path in missing
+        for batch in _chunks(members, batch_blocks)
+    ]
+    prepared = prepare_ahead(
+        batches,
+        lambda batch: read_pieces(session, contract.spec, batch),
+        lambda raw: piece_inputs(encoder.features, raw),
+        num_workers=num_workers,
+    )
+    written: list[Future] = []
+    with closing(prepared), ThreadPoolExecutor(1) as writer:
+        for done, (members, path) in enumerate(zip(chunks, paths)):
+            tensors = _encode_shard(encoder, prepared, len(members)) if path in missing else None
+            if written:
+                written[-1].result()  # one shard waits at most, and a full disk stops the work here
+            written.append(writer.submit(_finish_shard, path, members, tensors))
+            on_progress(min((done + 1) * BLOCKS_PER_SHARD, len(requests)), len(requests))
+        shards += [shard.result() for shard in written]
 
     manifest = Manifest(
         **{name: value for name, value in plan.items() if name != "blocks_per_shard"},
@@ -111,6 +147,17 @@ def build_cache(
     manifest.save(folder)
     (folder / PLAN_NAME).unlink()
     return manifest
+
+
+def cache_bytes(plan: dict[str, Any], blocks: SessionBlocks) -> int:
+    """Bytes of the embeddings, from fields of the manifest."""
+    spec = StreamSpec(memory_seconds=plan["memory_seconds"], video_fps=plan["video_fps"])
+    grid = plan["grid_height"] * plan["grid_width"]
+    rows = sum(
+        row_count(audio_rows(steps, tails=plan["tails"])) + row_count(video_rows(spec, steps, grid, tails=plan["tails"]))
+        for steps in blocks.steps.values()
+    )
+    return rows * plan["hidden_size"] * getattr(torch, plan["dtype"]).itemsize
 
 
 def remove_cache(folder: Path) -> None:
@@ -127,7 +174,12 @@ def remove_cache(folder: Path) -> None:
 
 
 def _plan(
-    contract: CacheContract, encoder: PieceEncoder, session: Session, spans: list[list[float]], grid: tuple[int, int]
+    contract: CacheContract,
+    encoder: PieceEncoder,
+    session: Session,
+    spans: list[list[float]],
+    grid: tuple[int, int],
+    folder: Path,
 ) -> dict[str, Any]:
     """Everything that decides the bytes of the shards, as fields of the manifest."""
     return {
@@ -138,16 +190,17 @@ def _plan(
         "video_fps": contract.spec.video_fps,
         "video_min_pixels": contract.video_min_pixels,
         "video_max_pixels": contract.video_max_pixels,
-        "cap_pixels_per_frame": bool(encoder.video_kwargs.get("cap_pixels_per_frame", False)),
+        "cap_pixels_per_frame": bool(encoder.features.video_kwargs.get("cap_pixels_per_frame", False)),
         "hidden_size": encoder.hidden_size,
         "grid_height": grid[0],
         "grid_width": grid[1],
         "system": contract.system,
         "question": contract.question,
+        "tails": contract.tails,
         "target_path": contract.target_path,
         "target_steps": contract.target_steps,
         "label_rule": contract.label_rule,
-        "media": {"sources": [{"file": path.name, "bytes": path.stat().st_size} for path in session.sources]},
+        "media": media_record(session, folder),
         "cached_spans": spans,
         "library_versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "av", "soxr")},
         "blocks_per_shard": BLOCKS_PER_SHARD,
@@ -175,8 +228,8 @@ def _grid_size(session: Session, time: float, encoder: PieceEncoder, spec: Strea
     if spec.video_fps is None:
         return 0, 0
     frame = session.frames([time])  # [1, height, width, 3]
-    _, height, width = encoder.encode_frames(np.stack([frame, frame], axis=1))
-    return height, width
+    _, grids = encoder.features.patches(frame, np.array([[0, 0]]))
+    return encoder.merged_grid(grids)
 
 
 def _write_text(folder: Path, encoder: PieceEncoder, conversation: Conversation) -> Shard:
@@ -188,57 +241,42 @@ def _write_text(folder: Path, encoder: PieceEncoder, conversation: Conversation)
     return Shard(file=path.name, blocks=[], bytes=path.stat().st_size, sha256=sha256(path))
 
 
-def _encode_blocks(
-    session: Session,
-    encoder: PieceEncoder,
-    spec: StreamSpec,
-    blocks: SessionBlocks,
-    members: Sequence[int],
-    batch_blocks: int,
-) -> dict[str, torch.Tensor]:
+def _encode_shard(encoder: PieceEncoder, prepared: Iterator, num_blocks: int) -> dict[str, torch.Tensor]:
     """The tensors of one shard, rows in the order of `audio_rows` and `video_rows`, block after block."""
-    audio, video = [], []
-    for batch in _chunks(members, batch_blocks):
-        steps = [blocks.steps[block] for block in batch]
-        audio += encode_audio(session, encoder, batch, steps)
-        if spec.video_fps is not None:
-            video += encode_video(session, encoder, spec, batch, steps)
-    tensors = {"audio": torch.cat(audio).cpu().contiguous()}
-    if video:
-        tensors["video"] = torch.cat(video).cpu().contiguous()
-    return tensors
+    blocks: list[BlockPieces] = []
+    while len(blocks) < num_blocks:
+        requests, inputs = next(prepared)
+        pieces = encode_pieces(encoder, inputs, requests)
+        blocks += [BlockPieces(_on_cpu(own.audio), _on_cpu(own.video)) for own in pieces]
+    empty = torch.empty(0, encoder.hidden_size, dtype=encoder.towers.dtype)
+    audio = [piece for own in blocks for piece in own.audio.values()]
+    video = [piece for own in blocks for piece in own.video.values()]
+    tensors = {"audio": torch.cat([empty, *audio])}
+    return {**tensors, "video": torch.cat(video)} if video else tensors
 
 
-def encode_audio(
-    session: Session, encoder: PieceEncoder, batch: Sequence[int], steps: Sequence[int]
-) -> list[torch.Tensor]:
-    """Each block's audio rows, [sum of its pieces' tokens, H]: one piece for each number of steps seen."""
-    sounds = [
-        session.sound(block * BLOCK_SECONDS, block * BLOCK_SECONDS + count * STEP_SECONDS)
-        for block, count in zip(batch, steps)
-    ]
-    pieces: list[dict[int, torch.Tensor]] = [{} for _ in batch]
-    for num_steps in range(1, max(steps) + 1):
-        members = [index for index, count in enumerate(steps) if count >= num_steps]
-        encoded = encoder.encode_sound([sounds[index][: num_steps * SAMPLES_PER_STEP] for index in members])
-        for index, embeddings in zip(members, encoded):
-            pieces[index][num_steps] = embeddings
-    return [torch.cat([own[key] for key in audio_rows(count)]) for own, count in zip(pieces, steps)]
+def _on_cpu(pieces: dict[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
+    """One copy for all of them."""
+    if not pieces:
+        return {}
+    rows = torch.cat(list(pieces.values())).cpu()
+    return dict(zip(pieces, rows.split([len(piece) for piece in pieces.values()])))
 
 
-def encode_video(
-    session: Session, encoder: PieceEncoder, spec: StreamSpec, batch: Sequence[int], steps: Sequence[int]
-) -> list[torch.Tensor]:
-    """Each block's video rows, [pairs of frames * tokens per grid, H]."""
-    pairs, counts = [], []
-    for block, count in zip(batch, steps):
-        seen = spec.frames_seen(count)
-        frames = session.frames([block * BLOCK_SECONDS + spec.frame_offset(frame) for frame in range(seen)])
-        own = list(video_rows(spec, count, 1))
-        pairs += [np.stack([frames[first], frames[second]]) for first, second in own]
-        counts.append(len(own))
-    embeddings, _, _ = encoder.encode_frames(np.stack(pairs))
-    return [own.flatten(0, 1) for own in embeddings.split(counts)]
+def _finish_shard(path: Path, members: list[int], tensors: dict[str, torch.Tensor] | None) -> Shard:
+    """Write a shard, or take the one that an earlier run has written, where there are no tensors."""
+    if tensors is not None:
+        write_atomically(path, lambda partial: save_file(tensors, partial))
+    return Shard(file=path.name, blocks=members, bytes=path.stat().st_size, sha256=sha256(path))
+
+
+def _check_room(folder: Path, size: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise InputError(
+            f"{folder}: the cache takes {size / 2**30:.1f} GiB more, but {free / 2**30:.1f} GiB are free; "
+            "choose another --output, a shorter part or fewer pixels"
+        )
 
 
 def _chunks(items: Sequence[int], size: int) -> Iterator[list[int]]:

@@ -45,6 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="zeros behind each piece of sound; -1 pads to the native 300 s, with the same result (default: %(default)s)",
     )
     parser.add_argument("--batch_blocks", type=int, default=8, help="blocks through the towers at once (default: %(default)s)")
+    parser.add_argument("--num_workers", type=int, default=4, help="threads for log-mels and patches (default: %(default)s)")
+    parser.add_argument(
+        "--no_tails", action="store_true", help="cache histories alone, a third of the size; train with turn_online_tail"
+    )
     parser.add_argument("--use_hf", action="store_true", help="fetch the model from Hugging Face instead of ModelScope")
     parser.add_argument("--overwrite", action="store_true", help="replace a cache that is there")
 
@@ -96,12 +100,13 @@ def run(args: argparse.Namespace) -> None:
             video_max_pixels=args.video_max_pixels,
             system=args.system,
             question=args.question,
+            tails=not args.no_tails,
             target_path=os.path.relpath(args.targets.resolve(), args.output.resolve()),
             target_steps=len(targets.targets),
             label_rule=targets.sidecar,
         )
         conversation = tokenize_conversation(
-            encoder.processor, system=args.system, question=args.question, has_video=spec.video_fps is not None
+            encoder.features.processor, system=args.system, question=args.question, has_video=spec.video_fps is not None
         )
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns) as progress:

@@ -13,7 +13,7 @@ from swift_plugin.stream.anchors import Anchor, SessionBlocks, session_blocks
 from swift_plugin.stream.layout import StreamShape
 from swift_plugin.stream.spec import BLOCK_SECONDS, CLASS_NAMES, POSITIONS_PER_BLOCK, STEP_SECONDS, StreamSpec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST_NAME = "turn_manifest.json"
 
 # Sessions train together only if all of these are equal.
@@ -59,6 +59,8 @@ class Manifest:
 
     `cached_spans` lists the intervals of media in seconds of the session, `grid_height` and `grid_width` the video
     tokens of one grid after merging, `prefix_ids` and `closure_ids` the text around the stream without the tokens
+    that open and close it; without `tails` only what stands in a history is cached. `media` is what
+    `swift_plugin.cache.media` writes and opens again.
     """
 
     model_id: str
@@ -74,6 +76,7 @@ class Manifest:
     grid_width: int
     system: str
     question: str
+    tails: bool
     prefix_ids: list[int]
     closure_ids: list[int]
     target_path: str

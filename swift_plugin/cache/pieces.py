@@ -9,7 +9,7 @@ import torch
 
 from swift_plugin.stream.layout import StreamLayout
 from swift_plugin.stream.positions import distinct_grid_frames
-from swift_plugin.stream.spec import StreamSpec, audio_tokens
+from swift_plugin.stream.spec import StreamSpec, audio_tokens, piece_steps
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,21 @@ class BlockPieces:
 
 
 @lru_cache(maxsize=256)
-def audio_rows(num_steps: int) -> dict[int, slice]:
-    """Rows of each piece's sound within a block of `num_steps` steps."""
+def audio_rows(num_steps: int, *, tails: bool = True) -> dict[int, slice]:
+    """Rows of each piece's sound within a block of `num_steps` steps; see `piece_steps`."""
     rows, start = {}, 0
-    for steps in range(1, num_steps + 1):
+    for steps in piece_steps(num_steps, tails=tails):
         rows[steps] = slice(start, start + audio_tokens(steps))
         start = rows[steps].stop
     return rows
 
 
 @lru_cache(maxsize=256)
-def video_rows(spec: StreamSpec, num_steps: int, tokens_per_grid: int) -> dict[tuple[int, int], slice]:
+def video_rows(
+    spec: StreamSpec, num_steps: int, tokens_per_grid: int, *, tails: bool = True
+) -> dict[tuple[int, int], slice]:
     """Rows of each pair of frames within a block of `num_steps` steps."""
-    pairs = [] if spec.video_fps is None else distinct_grid_frames(spec, num_steps=num_steps)
+    pairs = [] if spec.video_fps is None else distinct_grid_frames(spec, num_steps=num_steps, tails=tails)
     return {pair: slice(n * tokens_per_grid, (n + 1) * tokens_per_grid) for n, pair in enumerate(pairs)}
 
 
@@ -59,7 +61,7 @@ def fill(
     Args:
         layout: from `stream_layout`.
         prefix, closure: embeddings of the text with the tokens that open and close the stream, [n, H].
-        pieces: by block relative to the anchors' own, 0, -1, ….
+        pieces: by block relative to the anchors' own, 0, -1, …. Without 0 the tails are left zero.
 
     Returns:
         [L, H] in the dtype of `prefix`.
@@ -71,6 +73,8 @@ def fill(
             source = prefix
         elif part.kind == "closure":
             source = closure
+        elif part.block == 0 and 0 not in pieces:
+            source = 0.0
         elif part.kind == "video":
             source = pieces[part.block].video[part.frames]
         else:

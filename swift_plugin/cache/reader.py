@@ -57,19 +57,27 @@ class CacheReader:
             video={key: video_all[rows] for key, rows in video.items()},
         )
 
-    def sequence(self, block: int, tails: tuple[int, ...]) -> tuple[torch.Tensor, StreamLayout]:
+    def sequence(
+        self, block: int, tails: tuple[int, ...], *, with_tail: bool = True
+    ) -> tuple[torch.Tensor, StreamLayout]:
         """The sequence of some anchors of one block that share its history.
 
         Args:
             block: index of the block.
             tails: `tail_steps` of the anchors.
+            with_tail: fill in the block itself; otherwise its rows are zero, for an online tail.
 
         Returns:
             Embeddings [L, H] in the cache's dtype, and their layout.
+
+        Raises:
+            InputError: a tail is asked for that this cache was built without.
         """
+        if with_tail and not self.manifest.tails:
+            raise InputError(f"{self.path}: built without tails; train with turn_online_tail, or build it again with them")
         history = self.blocks.history(block, self.manifest.spec)
         layout = stream_layout(self.manifest.shape, history=len(history), tails=tails)
-        pieces = {other - block: self.pieces(other) for other in [*history, block]}
+        pieces = {other - block: self.pieces(other) for other in [*history, *([block] if with_tail else [])]}
         return fill(layout, prefix=self.prefix, closure=self.closure, pieces=pieces), layout
 
     @cached_property
@@ -89,8 +97,8 @@ class CacheReader:
                 video_start += row_count(video)
 
     def _rows(self, block: int) -> tuple[dict, dict]:
-        steps, shape = self.blocks.steps[block], self.manifest.shape
-        return audio_rows(steps), video_rows(shape.spec, steps, shape.tokens_per_grid)
+        steps, shape, tails = self.blocks.steps[block], self.manifest.shape, self.manifest.tails
+        return audio_rows(steps, tails=tails), video_rows(shape.spec, steps, shape.tokens_per_grid, tails=tails)
 
     def _open(self, shard: Shard):
         return _open_file(self.folder / shard.file, shard.sha256)

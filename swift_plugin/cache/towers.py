@@ -6,17 +6,13 @@ import copy
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
-from transformers import AutoConfig, AutoProcessor, Qwen2_5OmniThinkerForConditionalGeneration
-from transformers.utils import logging
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoConfig, Qwen2_5OmniThinkerForConditionalGeneration
 
+from swift_plugin.cache.features import PieceFeatures
+from swift_plugin.cache.segment_attention import attend_within_segments
 from swift_plugin.errors import InputError
-from swift_plugin.stream.spec import MEL_HOP_SAMPLES, SAMPLE_RATE, SAMPLES_PER_STEP
-
-# The last mel frame of a piece reaches 40 samples beyond it, and two more frames take part in the clip's maximum.
-# With three hops of zeros every frame of the piece equals that of the native padding to 300 s.
-DEFAULT_RIGHT_PADDING = 3 * MEL_HOP_SAMPLES
 
 
 class ThinkerTowers(Qwen2_5OmniThinkerForConditionalGeneration):
@@ -42,6 +38,7 @@ class ThinkerTowers(Qwen2_5OmniThinkerForConditionalGeneration):
         towers = cls.from_pretrained(
             model_dir, config=config.thinker_config, dtype=dtype, key_mapping={r"^thinker\.": ""}, device_map=device
         )
+        attend_within_segments(towers)
         return towers.requires_grad_(False).eval()
 
 
@@ -52,111 +49,59 @@ class PieceEncoder:
 
     Args:
         model_dir: a Qwen2.5-Omni checkpoint folder.
-        video_min_pixels, video_max_pixels: bounds of a frame's size after resizing.
         dtype, device: where and how the towers run.
-        audio_feature_device: where the log-mel is computed.
-        audio_right_padding_samples: zeros behind each piece of sound before the log-mel, whole hops of 160 samples;
-            `None` pads to the native 300 s. See `DEFAULT_RIGHT_PADDING`.
-
-    Raises:
-        InputError: a padding that is not a whole number of hops.
+        features: see `PieceFeatures`.
     """
 
     def __init__(
-        self,
-        model_dir: Path,
-        *,
-        video_min_pixels: int,
-        video_max_pixels: int,
-        dtype: torch.dtype = torch.float32,
-        device: str | torch.device = "cpu",
-        audio_feature_device: str = "cpu",
-        audio_right_padding_samples: int | None = DEFAULT_RIGHT_PADDING,
+        self, model_dir: Path, *, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu", **features
     ) -> None:
-        if audio_right_padding_samples is not None and (
-            audio_right_padding_samples < 0 or audio_right_padding_samples % MEL_HOP_SAMPLES
-        ):
-            raise InputError(
-                f"audio_right_padding_samples={audio_right_padding_samples} is not a whole number of mel hops; "
-                f"use a multiple of {MEL_HOP_SAMPLES}"
-            )
-        self.processor = AutoProcessor.from_pretrained(model_dir)
+        self.features = PieceFeatures(model_dir, **features)
         self.towers = ThinkerTowers.load(model_dir, dtype=dtype, device=device)
-        self.audio_feature_device = audio_feature_device
-        self.audio_right_padding_samples = audio_right_padding_samples
-        self.video_kwargs = {
-            "size": {"shortest_edge": video_min_pixels, "longest_edge": video_max_pixels},
-            "do_sample_frames": False,
-            "return_tensors": "pt",
-        }
-        # transformers 5.18 warns unless one behaviour is chosen, and changes its default in 5.22. Pieces are encoded
-        # two frames at a time, where the cap could never bind: it is off.
-        if "cap_pixels_per_frame" in self.processor.video_processor.valid_kwargs.__annotations__:
-            self.video_kwargs["cap_pixels_per_frame"] = False
 
     @property
     def hidden_size(self) -> int:
         return self.towers.config.text_config.hidden_size
 
-    def log_mel(self, sounds: Sequence[np.ndarray]) -> torch.Tensor:
-        """Log-mel of pieces of equal length, each clamped to its own maximum.
+    @torch.no_grad()
+    def encode_mels(self, mels: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Audio tokens of pieces, which may differ in length.
 
         Args:
-            sounds: float32 mono at 16 kHz, each [3200 * steps].
+            mels: log-mels from `PieceFeatures.log_mel`, each [mel bins, 20 * steps].
 
         Returns:
-            float32 [number of pieces, mel bins, 20 * steps].
+            For each piece [5 * steps, H] on the towers' device.
         """
-        num_samples = len(sounds[0])
-        if any(len(sound) != num_samples for sound in sounds) or num_samples % SAMPLES_PER_STEP:
-            raise ValueError(f"pieces must be equally long, whole steps of {SAMPLES_PER_STEP} samples")
-        padding = self.audio_right_padding_samples
-        if padding is not None:
-            sounds = [np.pad(sound, (0, padding)) for sound in sounds]
-        features = self.processor.feature_extractor(
-            list(sounds),
-            sampling_rate=SAMPLE_RATE,
-            padding="max_length" if padding is None else "longest",
-            truncation=False,
-            device=self.audio_feature_device,
-            return_tensors="pt",
-        )["input_features"]
-        return features[:, :, : num_samples // MEL_HOP_SAMPLES]
+        lengths = torch.tensor([mel.shape[1] for mel in mels])
+        padded = pad_sequence([mel.T for mel in mels], batch_first=True).transpose(1, 2)  # [n, mel bins, longest]
+        mask = torch.arange(padded.shape[2]) < lengths[:, None]
+        output = self.towers.get_audio_features(
+            padded.to(self.towers.device), feature_attention_mask=mask.long().to(self.towers.device)
+        )
+        _, tokens = self.towers.audio_tower._get_feat_extract_output_lengths(lengths)
+        return list(output.last_hidden_state.split(tokens.tolist()))
 
     @torch.no_grad()
-    def encode_sound(self, sounds: Sequence[np.ndarray]) -> torch.Tensor:
-        """Audio tokens of pieces of equal length.
+    def encode_patches(self, patches: torch.Tensor, grids: torch.Tensor) -> torch.Tensor:
+        """Video tokens of pairs of frames of one size.
 
         Args:
-            sounds: as for `log_mel`.
+            patches, grids: from `PieceFeatures.patches`.
 
         Returns:
-            [number of pieces, 5 * steps, H] on the towers' device.
+            [number of pairs, tokens per grid, H] on the towers' device. The vision tower attends within a temporal
+            grid only, so a pair's tokens do not depend on the other pairs.
         """
-        features = self.log_mel(sounds).to(self.towers.device)
-        mask = torch.ones(features.shape[0], features.shape[2], dtype=torch.long, device=features.device)
-        embeddings = self.towers.get_audio_features(features, feature_attention_mask=mask).last_hidden_state
-        return embeddings.view(len(sounds), -1, embeddings.shape[-1])
+        device = self.towers.device
+        output = self.towers.get_video_features(patches.to(device), video_grid_thw=grids.to(device))
+        return torch.stack(tuple(output.pooler_output))
 
-    @torch.no_grad()
-    def encode_frames(self, pairs: np.ndarray) -> tuple[torch.Tensor, int, int]:
-        """Video tokens of pairs of frames.
-
-        Args:
-            pairs: uint8 RGB [number of pairs, 2, height, width, 3].
-
-        Returns:
-            Embeddings [number of pairs, grid_height * grid_width, H] on the towers' device, and the size of the grid
-            after merging. The vision tower attends within a temporal grid only, so a pair's tokens do not depend on
-            the other pairs.
-        """
-        videos = list(torch.from_numpy(pairs).permute(0, 1, 4, 2, 3))
-        inputs = self.processor.video_processor(videos=videos, **self.video_kwargs).to(self.towers.device)
-        grids = inputs["video_grid_thw"]
-        output = self.towers.get_video_features(inputs["pixel_values_videos"], video_grid_thw=grids)
+    def merged_grid(self, grids: torch.Tensor) -> tuple[int, int]:
+        """Video tokens of one grid in each direction, from `PieceFeatures.patches`."""
         merge = self.towers.visual.spatial_merge_size
         _, height, width = grids[0].tolist()
-        return torch.stack(tuple(output.pooler_output)), height // merge, width // merge
+        return height // merge, width // merge
 
     @torch.no_grad()
     def encode_tokens(self, ids: Sequence[int]) -> torch.Tensor:

@@ -83,6 +83,7 @@ def open_easycom_session(
         sounds=stored,
         reel=reel,
         sources=sources,
+        opening={"session_dir": folder, "channel": channel, "with_film": with_film},
     )
 
 

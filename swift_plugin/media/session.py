@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,12 +37,14 @@ class Session:
         has_film: whether there are frames.
         picture_size: (height, width) of a frame after rotation; `None` without a film.
         sources: the files, in order of time.
+        opening: what opens the same session again, see below.
 
     Args:
         spans: at least one.
         sounds: the sound of each span, which covers it.
         reel: the films, which cover the spans; `None` for sound only.
         sources: as above.
+        opening: the arguments of `open_session` or `open_easycom_session` that opened it, without the decoder.
     """
 
     def __init__(
@@ -51,12 +54,14 @@ class Session:
         sounds: Sequence[StoredSound],
         reel: FilmReel | None,
         sources: Sequence[Path],
+        opening: dict[str, Any],
     ) -> None:
         self.spans = list(spans)
         self.duration = self.spans[-1][1]
         self.has_film = reel is not None
         self.picture_size = None if reel is None else reel.picture_size
         self.sources = list(sources)
+        self.opening = opening
         self._sounds = list(sounds)
         self._reel = reel
 
@@ -135,9 +140,10 @@ def open_session(
     reader_class(decoder)
     if film is None and audio is None:
         raise InputError("no media given; name a film, a sound file or both")
+    opening = {"film": film, "audio": audio, "channel": channel, "silence": silence}
     if film is None:
         sound = _stored(Path(audio), channel)
-        return Session(spans=[(0.0, sound.end)], sounds=[sound], reel=None, sources=[Path(audio)])
+        return Session(spans=[(0.0, sound.end)], sounds=[sound], reel=None, sources=[Path(audio)], opening=opening)
 
     film = Path(film)
     index = scan_film(film)
@@ -156,7 +162,7 @@ def open_session(
     if span[0] > 0:
         logger.warning("%s: its picture begins at %.3f s; what comes before is left out", film, span[0])
     sources = [film] if audio is None else [film, Path(audio)]
-    return Session(spans=[span], sounds=[sound], reel=reel, sources=sources)
+    return Session(spans=[span], sounds=[sound], reel=reel, sources=sources, opening=opening)
 
 
 def warn_of_lengths(film: Path, *, picture_end: float, sound_end: float) -> None:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 
 from swift_plugin.errors import InputError
-from swift_plugin.stream.spec import POSITIONS_PER_BLOCK, POSITIONS_PER_SECOND, StreamSpec, audio_tokens
+from swift_plugin.stream.spec import POSITIONS_PER_BLOCK, POSITIONS_PER_SECOND, StreamSpec, audio_tokens, piece_steps
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ def video_grids(spec: StreamSpec, *, slot: int, num_steps: int) -> list[VideoGri
     return grids
 
 
-def distinct_grid_frames(spec: StreamSpec, *, num_steps: int) -> list[tuple[int, int]]:
-    """All pairs of frames that a block of `num_steps` steps needs in any place of a stream and as any tail, sorted."""
+def distinct_grid_frames(spec: StreamSpec, *, num_steps: int, tails: bool = True) -> list[tuple[int, int]]:
+    """All pairs of frames that the pieces of a block need in any place of a stream, sorted; see `piece_steps`."""
     slots = (0, 1) if spec.frames_per_block % 2 else (0,)
     return sorted(
         {
             (grid.first, grid.second)
             for slot in slots
-            for steps in range(1, num_steps + 1)
+            for steps in piece_steps(num_steps, tails=tails)
             for grid in video_grids(spec, slot=slot, num_steps=steps)
         }
     )

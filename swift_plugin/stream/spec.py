@@ -33,6 +33,15 @@ def audio_tokens(num_steps: int) -> int:
     return ((mel_frames - 1) // 2 + 1 - 2) // 2 + 1
 
 
+def piece_steps(num_steps: int, *, tails: bool) -> range:
+    """For each piece that a block of `num_steps` steps is cached as, the steps that it covers from the block's start.
+
+    With tails every number of steps seen is a piece. Without them a complete block has one, the one that stands in a
+    history, and an incomplete block has none.
+    """
+    return range(1 if tails else STEPS_PER_BLOCK, num_steps + 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamSpec:
     """How a session is cut into pieces.

@@ -9,6 +9,7 @@ import torch
 from helpers import MadeUpSession, cache_arguments, make_cache, tiny_encoder
 
 import swift_plugin.cache.builder as builder
+from swift_plugin.cache.encode import PieceRequest, encode_from_media
 from swift_plugin.cache.manifest import MANIFEST_NAME, Manifest, check_same_contract
 from swift_plugin.cache.reader import CacheReader
 from swift_plugin.errors import InputError
@@ -31,10 +32,11 @@ def test_every_piece_is_read_back_as_it_was_made(manifest_path, encoder):
         pieces = reader.pieces(block)
         assert sorted(pieces.audio) == list(range(1, steps + 1))
         # block by block instead of eight at once: the same numbers to float32 rounding
-        expected = builder.encode_audio(session, encoder, [block], [steps])[0]
-        torch.testing.assert_close(torch.cat([pieces.audio[key] for key in sorted(pieces.audio)]), expected)
-        expected = builder.encode_video(session, encoder, reader.manifest.spec, [block], [steps])[0]
-        torch.testing.assert_close(torch.cat(list(pieces.video.values())), expected)
+        request = PieceRequest.cached(block, steps, reader.manifest.spec, tails=True)
+        (expected,) = encode_from_media(session, encoder, reader.manifest.spec, [request])
+        for own, theirs in ((pieces.audio, expected.audio), (pieces.video, expected.video)):
+            assert own.keys() == theirs.keys()
+            torch.testing.assert_close(torch.cat(list(own.values())), torch.cat(list(theirs.values())))
 
 
 def test_a_sequence_is_made_of_its_pieces(manifest_path):
@@ -75,7 +77,7 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_bytes(tiny_checkpoint, enc
     monkeypatch.setattr(builder, "BLOCKS_PER_SHARD", 2)
     whole = make_cache(tmp_path / "a", tiny_checkpoint, encoder=encoder, spans=[(0, 13)]).parent
     arguments = cache_arguments(tmp_path / "b", tiny_checkpoint, encoder=encoder, spans=[(0, 13)])
-    calls, encode = [], builder._encode_blocks
+    calls, encode = [], builder._encode_shard
 
     def stop_in_the_third_shard(*args):
         calls.append(args)
@@ -83,13 +85,13 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_bytes(tiny_checkpoint, enc
             raise KeyboardInterrupt
         return encode(*args)
 
-    monkeypatch.setattr(builder, "_encode_blocks", stop_in_the_third_shard)
+    monkeypatch.setattr(builder, "_encode_shard", stop_in_the_third_shard)
     with pytest.raises(KeyboardInterrupt):
         builder.build_cache(**arguments)
     assert not (arguments["folder"] / MANIFEST_NAME).exists()
 
     calls.clear()
-    monkeypatch.setattr(builder, "_encode_blocks", lambda *args: calls.append(args) or encode(*args))
+    monkeypatch.setattr(builder, "_encode_shard", lambda *args: calls.append(args) or encode(*args))
     builder.build_cache(**arguments)
     assert len(calls) == 2  # of four shards, two were kept
     assert digests(arguments["folder"]) == digests(whole)
@@ -110,7 +112,7 @@ def test_an_unfinished_cache_with_another_plan_is_refused(manifest_path, tmp_pat
     [
         (lambda folder, content: content.pop("dtype"), "missing or unknown: dtype"),
         (lambda folder, content: content.update(colour="red"), "missing or unknown: colour"),
-        (lambda folder, content: content.update(schema_version=9), "schema_version 9 found, 1 needed"),
+        (lambda folder, content: content.update(schema_version=9), "schema_version 9 found, 2 needed"),
         (lambda folder, content: (folder / "shard-00000.safetensors").unlink(), "is missing"),
         (lambda folder, content: (folder / "shard-00000.safetensors").write_bytes(b"x"), "has 1 bytes"),
     ],

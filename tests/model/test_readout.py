@@ -46,7 +46,7 @@ def native_hidden_states(encoder, thinker, manifest_path, *, block: int, tail_st
     first = max(0, block - manifest.spec.memory_blocks)
     end = block * 2 + tail_steps * 0.2
     times = [t / 2 for t in range(first * 4, block * 4 + manifest.spec.frames_seen(tail_steps))]
-    processor = encoder.processor
+    processor = encoder.features.processor
     messages = [
         {"role": "system", "content": [{"type": "text", "text": DEFAULT_SYSTEM}]},
         {"role": "user", "content": [{"type": "video", "video": ""}, {"type": "text", "text": DEFAULT_QUESTION}]},
@@ -62,7 +62,7 @@ def native_hidden_states(encoder, thinker, manifest_path, *, block: int, tail_st
         return_tensors="pt",
     )
     clips = [session.sound(b * 2, b * 2 + 2) for b in range(first, block)] + [session.sound(block * 2, end)]
-    mel = torch.cat([encoder.log_mel([clip])[0] for clip in clips], dim=1)
+    mel = torch.cat([encoder.features.log_mel([clip])[0] for clip in clips], dim=1)
     inputs["input_features"][0, :, : mel.shape[1]] = mel
     with torch.no_grad():
         output = thinker(**inputs, use_audio_in_video=True, output_hidden_states=True, use_cache=False)

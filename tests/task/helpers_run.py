@@ -31,7 +31,7 @@ def make_small_cache(folder: Path, checkpoint: Path, *, end: float, seed: int = 
     arguments = cache_arguments(
         folder, checkpoint, encoder=encoder, memory_seconds=memory_seconds, video_fps=None, spans=[(0.0, end)], seed=seed
     )
-    conversation = tokenize_conversation(encoder.processor, system="s", question="q", has_video=False)
+    conversation = tokenize_conversation(encoder.features.processor, system="s", question="q", has_video=False)
     contract = dataclasses.replace(arguments["contract"], system="s", question="q")
     build_cache(**{**arguments, "conversation": conversation, "contract": contract})
     return arguments["folder"] / MANIFEST_NAME
