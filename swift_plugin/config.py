@@ -22,6 +22,7 @@ from swift_plugin.stream.spec import NUM_CLASSES, NUM_HORIZONS
 PREFIX = "TURN_"
 SAMPLINGS = ("block", "anchor")
 LAYOUTS = ("shared", "anchor")
+ONLINE_ONLY = ("tail_device", "prefetch_depth", "decoder", "audio_feature_device", "audio_right_padding_samples")
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -42,6 +43,13 @@ class TurnOptions:
         layout: anchors of a block share one history ("shared"), or each is a sequence of its own ("anchor").
         fused_layers: run the decoder layers fused and, on a GPU, compiled; by default on a GPU.
         target: targets that replace those of the manifest, for one `--dataset`.
+        online_tail: history comes from the cache, the tail from the media that the manifest names.
+        tail_device: where the towers run for it, "cpu", "cuda:1" or with several ranks one each, "cuda:2,cuda:3"; by
+            default where training runs.
+        prefetch_depth: batches that a thread makes ahead; with 0 the training loop makes its tails itself.
+        decoder: see `swift_plugin.media.session.open_session`.
+        audio_feature_device, audio_right_padding_samples: see `swift_plugin.cache.features.PieceFeatures`; -1 pads to
+            the native 300 s.
     """
 
     head_learning_rate: float | None = None
@@ -62,6 +70,12 @@ class TurnOptions:
     layout: str = "shared"
     fused_layers: bool | None = None
     target: str | None = None
+    online_tail: bool = False
+    tail_device: str | None = None
+    prefetch_depth: int = 2
+    decoder: str = "pyav"
+    audio_feature_device: str = "cpu"
+    audio_right_padding_samples: int = 480
 
     def head_config(self, hidden_size: int) -> TurnHeadConfig:
         return TurnHeadConfig(hidden_size=hidden_size, **self._head_fields())
@@ -99,6 +113,12 @@ class TurnOptions:
             weights = getattr(self, name)
             if weights is not None and (len(weights) != count or min(weights) < 0 or max(weights) == 0):
                 found.append(f"turn_{name}={weights} must be {count} numbers, none negative, not all 0")
+        if self.prefetch_depth < 0:
+            found.append(f"turn_prefetch_depth={self.prefetch_depth} must not be negative")
+        if not self.online_tail:
+            for name in ONLINE_ONLY:
+                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                    found.append(f"turn_{name} has no effect without turn_online_tail; drop one, or add the other")
         for name, choices in (("sampling", SAMPLINGS), ("layout", LAYOUTS)):
             if getattr(self, name) not in choices:
                 found.append(f"turn_{name}={getattr(self, name)!r} must be one of {', '.join(choices)}")

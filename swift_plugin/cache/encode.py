@@ -87,15 +87,18 @@ def read_pieces(session: Session, spec: StreamSpec, requests: Sequence[PieceRequ
 
 
 def piece_inputs(features: PieceFeatures, raw: RawPieces) -> PieceInputs:
-    """Log-mels of all pieces of one length together, and patches of all pairs."""
-    mels: list[torch.Tensor | None] = [None] * len(raw.sounds)
-    for length in sorted({len(sound) for sound in raw.sounds}):
-        members = [index for index, sound in enumerate(raw.sounds) if len(sound) == length]
-        for index, mel in zip(members, features.log_mel([raw.sounds[index] for index in members])):
-            mels[index] = mel
-    if raw.frames is None:
-        return PieceInputs(mels, None, None)
-    return PieceInputs(mels, *features.patches(raw.frames, raw.pairs))
+    """Log-mels of all pieces, and patches of all pairs."""
+    patches, grids = (None, None) if raw.frames is None else features.patches(raw.frames, raw.pairs)
+    return PieceInputs(log_mels(features, raw.sounds), patches, grids)
+
+
+def log_mels(features: PieceFeatures, sounds: Sequence[np.ndarray]) -> list[torch.Tensor]:
+    """The log-mel of each piece, [mel bins, 20 * steps]; pieces of one length are computed together."""
+    mels: dict[int, torch.Tensor] = {}
+    for length in sorted({len(sound) for sound in sounds}):
+        members = [index for index, sound in enumerate(sounds) if len(sound) == length]
+        mels.update(zip(members, features.log_mel([sounds[index] for index in members])))
+    return [mels[index] for index in range(len(sounds))]
 
 
 def encode_pieces(

@@ -83,19 +83,19 @@ class PieceEncoder:
         return list(output.last_hidden_state.split(tokens.tolist()))
 
     @torch.no_grad()
-    def encode_patches(self, patches: torch.Tensor, grids: torch.Tensor) -> torch.Tensor:
-        """Video tokens of pairs of frames of one size.
+    def encode_patches(self, patches: torch.Tensor, grids: torch.Tensor) -> list[torch.Tensor]:
+        """Video tokens of pairs of frames.
 
         Args:
             patches, grids: from `PieceFeatures.patches`.
 
         Returns:
-            [number of pairs, tokens per grid, H] on the towers' device. The vision tower attends within a temporal
+            For each pair [tokens per grid, H] on the towers' device. The vision tower attends within a temporal
             grid only, so a pair's tokens do not depend on the other pairs.
         """
         device = self.towers.device
         output = self.towers.get_video_features(patches.to(device), video_grid_thw=grids.to(device))
-        return torch.stack(tuple(output.pooler_output))
+        return list(output.pooler_output)
 
     def merged_grid(self, grids: torch.Tensor) -> tuple[int, int]:
         """Video tokens of one grid in each direction, from `PieceFeatures.patches`."""

@@ -194,6 +194,9 @@ class TurnTrainingArguments(TrainingArguments):
             check_same_contract({**training, **validation})
         except InputError as error:
             return [str(error)]
+        without_tails = [path for path, manifest in {**training, **validation}.items() if not manifest.tails]
+        if without_tails and not self.turn_options.online_tail:
+            return [f"{without_tails[0]}: cached without tails; add turn_online_tail, or build it again with them"]
         return [
             f"{other_path} in --val_dataset covers the same time of the same recording as {path} in --dataset; "
             "validate on other sessions"

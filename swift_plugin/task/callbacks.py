@@ -107,6 +107,7 @@ class SummaryCallback(TrainerCallback):
             "initial_head": options.head_checkpoint or (args.adapters[0] if args.adapters else None),
             "resumed_from_step": self._first_step,
             "peak_cuda_allocated_gib": peaks,
+            "online_tail": trainer.online_tail.summary() if trainer.online_tail else None,
             "best_metric": state.best_metric,
             "best_checkpoint": state.best_model_checkpoint,
             "checkpoints": sorted(path.name for path in Path(args.output_dir).glob("checkpoint-*")),

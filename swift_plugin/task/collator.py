@@ -13,6 +13,7 @@ from swift_plugin.errors import InputError
 from swift_plugin.stream.layout import StreamLayout, split_anchors
 from swift_plugin.stream.masks import PADDING, arrangement
 from swift_plugin.stream.spec import NUM_HORIZONS, STEPS_PER_BLOCK
+from swift_plugin.task.tail_inputs import TAIL, OpenTail, TailInputs
 
 _OPEN_SESSIONS = 64
 _LENGTH_MULTIPLE = 64  # of a packed row
@@ -24,11 +25,13 @@ class OpenStreamCollator:
     Args:
         shared: the anchors of a block share one history; otherwise each is a sequence of its own.
         packed: all sequences of a batch stand in one row, as flex attention likes it; otherwise one row each, padded.
+        tail_inputs: makes the tails from the media; otherwise they come from the cache.
     """
 
-    def __init__(self, *, shared: bool = True, packed: bool = False) -> None:
+    def __init__(self, *, shared: bool = True, packed: bool = False, tail_inputs: TailInputs | None = None) -> None:
         self.shared = shared
         self.packed = packed
+        self.tail_inputs = tail_inputs
 
     def __call__(self, rows: list[dict[str, Any]], padding_to: int | None = None) -> dict[str, torch.Tensor]:
         """
@@ -38,13 +41,15 @@ class OpenStreamCollator:
         Returns:
             `inputs_embeds` [B, L, H], `position_ids` [3, B, L], `document` and `branch` [B, L], `readout_rows` and
             `readout_indices` [N] in the order of the rows and of their tails; `labels` [len(rows), 10, 11, 3], the
-            targets of each row, and `present` [len(rows), 10], which of them are there: a row has up to ten anchors.
+            targets of each row, and `present` [len(rows), 10], which of them are there: a row has up to ten anchors. With
+            an online tail also `tail`, see `TailInputs`, for `OnlineTail.fill`.
         """
         readers = [_reader(Path(row["manifest"])) for row in rows]
-        sequences = []
+        sequences, owners = [], []
         for row, reader in zip(rows, readers):
             for tails in split_anchors(row["tails"], shared=self.shared):
-                sequences.append(reader.sequence(row["block_index"], tails))
+                sequences.append(reader.sequence(row["block_index"], tails, with_tail=self.tail_inputs is None))
+                owners.append((reader, row["block_index"]))
         if self.packed:
             batch = _pack(sequences, full=sum(reader.longest_sequence for reader in readers))
         else:
@@ -55,7 +60,18 @@ class OpenStreamCollator:
         for number, row in enumerate(rows):
             labels[number, : len(row["tails"])] = torch.tensor(row["targets"], dtype=torch.float32)
             present[number, : len(row["tails"])] = True
-        return {**batch, "labels": labels, "present": present}
+        batch = {**batch, "labels": labels, "present": present}
+        if self.tail_inputs is not None:
+            batch[TAIL] = self.tail_inputs(self._open_tails(batch, sequences, owners))
+        return batch
+
+    def _open_tails(self, batch: dict, sequences: list, owners: list[tuple[CacheReader, int]]) -> list[OpenTail]:
+        """Where each sequence lies: behind each other in one row, or at the beginning of a row of its own."""
+        length, first_row, tails = batch["inputs_embeds"].shape[1], 0, []
+        for (_, layout), (reader, block) in zip(sequences, owners):
+            tails.append(OpenTail(reader.path.resolve(), block, reader.manifest.spec, layout, first_row))
+            first_row += len(layout) if self.packed else length
+        return tails
 
 
 def _pad(sequences: list[tuple[torch.Tensor, StreamLayout]]) -> dict[str, torch.Tensor]:

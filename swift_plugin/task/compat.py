@@ -138,3 +138,19 @@ class _FilledUp(torch.utils.data.Dataset):
             return self.rows[index]
         row = self.rows[0]
         return {**row, "targets": np.full_like(row["targets"], np.nan, dtype=np.float32).tolist()}
+
+
+@contextmanager
+def weights_stay_whole() -> Iterator[None]:
+    """Load a model that is no part of training, under whatever DeepSpeed stage training runs.
+
+    With ZeRO-3 transformers cuts every model that `from_pretrained` makes into pieces, one a rank; see
+    `is_deepspeed_zero3_enabled`.
+    """
+    from transformers.integrations import deepspeed as integration
+
+    config, integration._hf_deepspeed_config_weak_ref = integration._hf_deepspeed_config_weak_ref, None
+    try:
+        yield
+    finally:
+        integration._hf_deepspeed_config_weak_ref = config

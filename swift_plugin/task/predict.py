@@ -19,6 +19,7 @@ from swift_plugin.model.turn_predictor import TurnPredictor
 from swift_plugin.task.checkpoint import load_checkpoint, predictor_of
 from swift_plugin.task.collator import OpenStreamCollator
 from swift_plugin.task.dataset import anchor_rows, group_by_block, target_index
+from swift_plugin.task.online_tail import OnlineTail
 
 ARGS_NAME = "args.json"
 
@@ -74,7 +75,13 @@ def load_predictor(
 
 @torch.inference_mode()
 def predict_session(
-    model: nn.Module, manifest_path: Path, *, batch_size: int, num_workers: int = 0, shared: bool = True
+    model: nn.Module,
+    manifest_path: Path,
+    *,
+    batch_size: int,
+    num_workers: int = 0,
+    shared: bool = True,
+    online_tail: OnlineTail | None = None,
 ) -> Iterator[PredictionBatch]:
     """Every anchor of a session, in order of time; those without a future have NaN targets where it is missing.
 
@@ -84,6 +91,7 @@ def predict_session(
         batch_size: blocks a batch.
         num_workers: processes that rebuild sequences.
         shared: anchors of a block share one history.
+        online_tail: makes the tails from the media; otherwise they come from the cache.
     """
     rows = group_by_block(anchor_rows(manifest_path, require_future=False))
     packed = model.config._attn_implementation == "flex_attention"
@@ -91,10 +99,14 @@ def predict_session(
         rows,
         batch_size=batch_size,
         num_workers=num_workers,
-        collate_fn=_Collate(OpenStreamCollator(shared=shared, packed=packed)),
+        collate_fn=_Collate(
+            OpenStreamCollator(shared=shared, packed=packed, tail_inputs=online_tail and online_tail.inputs)
+        ),
     )
     device, dtype = next(model.parameters()).device, predictor_of(model).dtype
     for batch, indices in loader:
+        if online_tail is not None:
+            batch = online_tail.fill(batch)
         present, labels = batch.pop("present"), batch.pop("labels")
         # The Trainer evaluates float32 adapters on half-precision weights under autocast, so the same is done here.
         with torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32):

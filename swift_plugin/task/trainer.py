@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from swift.trainers import Trainer
@@ -28,8 +29,10 @@ from swift_plugin.task.compat import (
     forget_checkpointing_of_earlier_runs,
     seed_ranks_apart,
 )
+from swift_plugin.task.online_tail import OnlineTail
 from swift_plugin.task.optimizer import HEAD_GROUP
 from swift_plugin.task.sharding import checkpoint_tensors
+from swift_plugin.task.tail_inputs import TAIL
 
 logger = get_logger()
 
@@ -37,6 +40,13 @@ logger = get_logger()
 class TurnTrainer(Trainer):
     def __init__(self, model, args, *positional, **kwargs) -> None:
         self._packed = predictor_of(model).config._attn_implementation == "flex_attention"
+        manifests = load_manifests([*args.dataset, *args.val_dataset])
+        check_weights(manifests, Path(model.model_dir))
+        self.online_tail = None
+        if args.turn_options.online_tail:
+            self.online_tail = OnlineTail(
+                manifests, Path(model.model_dir), args.turn_options, device=args.device, local_rank=max(args.local_rank, 0)
+            )
         forget_checkpointing_of_earlier_runs()
         super().__init__(model, args, *positional, **kwargs)
         seed_ranks_apart(args)
@@ -44,7 +54,6 @@ class TurnTrainer(Trainer):
         self.model_accepts_loss_kwargs = True
         self.loss_config = args.turn_options.loss_config()
         self._anchors_seen, self._logged_at = 0, time.monotonic()
-        check_weights(load_manifests([*args.dataset, *args.val_dataset]), Path(model.model_dir))
         self._fuse_layers(args.turn_options.fused_layers)
 
     def _fuse_layers(self, wanted: bool | None) -> None:
@@ -68,7 +77,24 @@ class TurnTrainer(Trainer):
         return OpenStreamCollator(
             shared=args.turn_options.layout == "shared",
             packed=self._packed,
+            tail_inputs=self.online_tail and self.online_tail.inputs,
         )
+
+    def train(self, *args, **kwargs):
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            if self.online_tail is not None:
+                self.online_tail.stop()
+
+    def get_batch_samples(self, epoch_iterator, num_batches: int, device: torch.device):
+        """The batches of an optimizer step; with an online tail a thread fills in the next ones meanwhile."""
+        if self.online_tail is not None:
+            epoch_iterator = self.online_tail.ahead(epoch_iterator)
+        return super().get_batch_samples(epoch_iterator, num_batches, device)
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return super()._prepare_inputs(self.online_tail.fill_now(inputs) if TAIL in inputs else inputs)
 
     def get_train_dataloader(self, skip_batches: int = 0) -> DataLoader:
         with every_row_on_a_rank(self):
@@ -142,6 +168,8 @@ class TurnTrainer(Trainer):
             if self.args.device.type == "cuda":
                 logs["compiled_graphs"] = counters["stats"]["unique_graphs"]  # grows while lengths are new, then stays
             logs["anchors_per_second"] = round(anchors / (now - self._logged_at), 3)
+            if self.online_tail is not None:
+                logs.update(self.online_tail.report(seconds=now - self._logged_at))
             self._anchors_seen, self._logged_at = 0, now
         super().log(logs, *args, **kwargs)
 
